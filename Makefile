@@ -1,0 +1,42 @@
+# Every target makes what it needs. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+GEN := src/fairlead/standin/_gen
+.PHONY: help demo test lint fmt bench proto clean
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+# One stamp for the environment: rebuilt when the pins or the project file change.
+$(VENV)/.ready: pyproject.toml requirements/constraints.txt
+	@start=$$(date +%s); \
+	echo "· creating $(VENV) with $$($(PYTHON) --version)"; \
+	$(PYTHON) -c 'import sys; sys.exit("Fairlead needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'; \
+	$(PYTHON) -m venv $(VENV) && \
+	echo "· installing pinned dependencies (about a minute the first time)" && \
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c requirements/constraints.txt -e '.[dev]' && \
+	touch $@ && echo "· ready in $$(( $$(date +%s) - start )) s"
+
+demo: $(VENV)/.ready ## a simulated 8-GPU node, an embedded kubelet and the real daemon, on your screen
+	@$(BIN)/fairlead demo
+
+test: $(VENV)/.ready ## all tests this machine can run, with coverage floors
+	@$(BIN)/python -m tests.run
+
+lint: $(VENV)/.ready ## ruff, mypy --strict, import layers
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+fmt: $(VENV)/.ready ## format and fix what can be fixed
+	@$(BIN)/ruff check --fix-only . && $(BIN)/ruff format .
+
+bench: $(VENV)/.ready ## ratios against the peers, in one run
+	@$(BIN)/python -m bench
+
+proto: $(VENV)/.ready ## regenerate the stand-in's protobuf classes
+	@mkdir -p $(GEN) && $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(GEN) --pyi_out=$(GEN) proto/*.proto && touch $(GEN)/__init__.py
+
+clean: ## remove everything that make made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* build dist
