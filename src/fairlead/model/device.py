@@ -1,0 +1,33 @@
+"""Devices: the physical things. Facts only; health lives beside them in the inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fairlead.model.names import DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A device file of the host, and where a container finds it."""
+
+    path: str
+    container_path: str = ""  # empty: the same path
+    permissions: str = "rw"  # any of r, w, m
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One physical thing: a GPU, a partition of one, a group of /dev nodes."""
+
+    id: DeviceId
+    index: str = ""  # what people and drivers call it: "0", or "0:1" for a partition
+    vendor: str = ""
+    model: str = ""
+    memory_bytes: int = 0
+    pci_address: str = ""
+    numa_nodes: tuple[int, ...] = ()
+    nodes: tuple[DeviceNode, ...] = ()
+    parent: DeviceId | None = None  # the device that this one is a partition of
+    attributes: Mapping[str, str] = field(default_factory=dict)

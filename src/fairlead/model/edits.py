@@ -1,0 +1,40 @@
+"""Grants and edits: the slots given to one container, and what that container gets for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fairlead.model.device import Device, DeviceNode
+from fairlead.model.names import ResourceName, SlotId
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    host_path: str
+    container_path: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    env: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi: tuple[str, ...] = ()  # fully qualified: vendor/class=name
+
+    def __bool__(self) -> bool:
+        return bool(self.env or self.nodes or self.mounts or self.annotations or self.cdi)
+
+
+NO_EDITS = Edits()
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the kubelet asks to hand to one container. Devices are listed once each, in the order of the slots."""
+
+    resource: ResourceName
+    slots: tuple[SlotId, ...]
+    devices: tuple[Device, ...]

@@ -1,0 +1,102 @@
+"""The error tree. One root, one branch per party at fault; each says what, which one, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class FairleadError(Exception):
+    """Anything Fairlead can explain. A command prints it as one line and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class UsageError(FairleadError):
+    """The command or the library was called with something that cannot work."""
+
+    exit_code = 2
+
+
+class InvalidName(UsageError):
+    """A name from outside that a rule forbids."""
+
+    def __init__(self, kind: str, text: str, reason: str) -> None:
+        super().__init__(f"{kind} {text!r}: {reason}")
+        self.kind, self.text, self.reason = kind, text, reason
+
+
+class ConfigError(UsageError):
+    """One or more faults in a configuration. Holds them all."""
+
+    def __init__(self, source: str, problems: Iterable[str]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
+
+
+class MissingExtra(UsageError):
+    """A feature whose optional dependencies are not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs the extra {extra!r}. Install it with: pip install 'fairlead[{extra}]'")
+
+
+class HostError(FairleadError):
+    """The host refuses: a directory, a socket, a lock."""
+
+    exit_code = 3
+
+
+class BackendError(FairleadError):
+    """A backend could not answer. The last inventory stays."""
+
+    exit_code = 4
+
+
+class NotRunning(FairleadError):
+    """No daemon answers where one was expected."""
+
+    exit_code = 5
+
+
+class AskRefused(FairleadError):
+    """A request from the kubelet that must not be granted."""
+
+
+class UnknownSlots(AskRefused):
+    """Ids that are not in the list."""
+
+    def __init__(self, resource: str, ids: Iterable[str]) -> None:
+        self.ids = tuple(sorted(ids))
+        super().__init__(f"{resource}: unknown device ids: {_some(self.ids)}")
+
+
+class UnfitSlots(AskRefused):
+    """Ids that are in the list, but must not start a container now."""
+
+    def __init__(self, resource: str, reasons: Iterable[tuple[str, str]]) -> None:
+        self.reasons = tuple(sorted(reasons))
+        named = _some([f"{slot} ({reason})" for slot, reason in self.reasons])
+        super().__init__(f"{resource}: devices not fit for use: {named}")
+
+
+class BadAsk(AskRefused):
+    """A request that makes no sense: a size below one, more asked for than offered, an id twice."""
+
+
+class EditConflict(AskRefused):
+    """Two parts of one container's edits contradict each other."""
+
+    def __init__(self, what: str, key: str, one: str, other: str) -> None:
+        super().__init__(f"{what} {key!r} would be set twice: to {one!r} and to {other!r}")
+
+
+class Oversize(FairleadError):
+    """A device list that the kubelet would drop without a word."""
+
+
+def _some(items: Iterable[str], most: int = 8) -> str:
+    """The first few items, and how many more there are: an error may name 60,000 ids."""
+    listed = list(items)
+    more = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,49 @@
+"""Health as people must be able to read it: a state, its cause, and since when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Health(StrEnum):
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"  # something was seen; still offered
+    UNHEALTHY = "unhealthy"
+    PROBATION = "probation"  # clean again, not trusted yet; not offered
+
+    @property
+    def usable(self) -> bool:
+        """Whether the kubelet is told "Healthy"."""
+        return self in {Health.HEALTHY, Health.SUSPECT}
+
+
+class CauseKind(StrEnum):
+    """What has to happen before a device is trusted again."""
+
+    APPLICATION = "application"  # a program's own fault: the device is fine
+    TRANSIENT = "transient"  # may pass: tolerated once, then held until clean for a while
+    NEEDS_RESET = "needs-reset"  # withdrawn at once; clean probes after the hold bring it back
+    PERMANENT = "permanent"  # withdrawn until an operator clears it
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    code: str  # short and stable: "xid-79", "probe-timeout"
+    kind: CauseKind
+    message: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}" if self.message else self.code
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A device's health, why, and since when (unix seconds)."""
+
+    health: Health = Health.HEALTHY
+    cause: Cause | None = None
+    since_s: float = 0.0
+
+
+HEALTHY = Condition()

@@ -1,0 +1,79 @@
+"""Inventory: an immutable snapshot of devices, the links between them, and their health."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from fairlead.model.device import Device
+from fairlead.model.health import HEALTHY, Condition
+from fairlead.model.names import DeviceId
+
+
+class Links:
+    """How well each pair of devices is joined: a symmetric score, 0 where nothing is known.
+
+    Scores are relative; only their order and sums matter to placement. A link may be reported from one side only.
+    """
+
+    __slots__ = ("_scores",)
+
+    def __init__(self, scores: Mapping[tuple[DeviceId, DeviceId], int] | None = None) -> None:
+        both: dict[tuple[DeviceId, DeviceId], int] = {}
+        for (one, other), score in (scores or {}).items():
+            if one != other and score:
+                best = max(score, both.get((one, other), 0))
+                both[one, other] = both[other, one] = best
+        self._scores = both
+
+    def between(self, one: DeviceId, other: DeviceId) -> int:
+        return self._scores.get((one, other), 0)
+
+    def items(self) -> Iterable[tuple[tuple[DeviceId, DeviceId], int]]:
+        """Each joined pair once, smaller id first."""
+        return ((pair, score) for pair, score in self._scores.items() if pair[0] < pair[1])
+
+    def __bool__(self) -> bool:
+        return bool(self._scores)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Links) and self._scores == other._scores
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._scores.items()))
+
+    def __or__(self, other: Links) -> Links:
+        return Links({**self._scores, **other._scores}) if other else self
+
+    def __repr__(self) -> str:
+        return f"Links({dict(self.items())!r})"
+
+
+NO_LINKS = Links()
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What one scan of a backend found. Says nothing of health: that comes by reports and probes."""
+
+    devices: tuple[Device, ...] = ()
+    links: Links = NO_LINKS
+
+
+@dataclass(frozen=True)
+class Inventory:
+    devices: tuple[Device, ...] = ()
+    links: Links = NO_LINKS
+    conditions: Mapping[DeviceId, Condition] = field(default_factory=dict)
+
+    @cached_property
+    def by_id(self) -> Mapping[DeviceId, Device]:
+        return {device.id: device for device in self.devices}
+
+    def condition(self, device: DeviceId) -> Condition:
+        """No data is not unhealthy."""
+        return self.conditions.get(device, HEALTHY)
+
+
+EMPTY = Inventory()

@@ -1,0 +1,88 @@
+"""Ports: what the engine asks of the world. Small Protocols; a backend has those it can serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from fairlead.model.device import Device
+from fairlead.model.edits import Edits, Grant
+from fairlead.model.health import Cause
+from fairlead.model.inventory import Findings
+from fairlead.model.names import DeviceId
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Where devices come from. The only thing a backend must be able to do is to say what exists."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def discover(self) -> Findings:
+        """All devices there are now. An error keeps the last findings; it never withdraws a device."""
+        ...
+
+
+class Sink(Protocol):
+    """Where a backend that watches reports to."""
+
+    def fault(self, device: DeviceId, cause: Cause) -> None: ...
+
+    def clear(self, device: DeviceId, code: str | None = None) -> None:
+        """The cause is over (or, without a code, every cause): a reset was seen, or an operator said so."""
+        ...
+
+    def rescan(self) -> None:
+        """Devices may have come or gone: discover again."""
+        ...
+
+
+@runtime_checkable
+class Watches(Protocol):
+    """A backend with events of its own. Runs until cancelled."""
+
+    async def watch(self, sink: Sink) -> None: ...
+
+
+@runtime_checkable
+class Probes(Protocol):
+    """A backend whose devices can be asked how they are. The engine sets the pace and the deadline."""
+
+    async def probe(self, device: Device) -> Cause | None: ...
+
+
+@runtime_checkable
+class EditsGrants(Protocol):
+    """A backend that decides what a container gets. Pure: no hardware, no files, no network."""
+
+    def edits(self, grant: Grant) -> Edits: ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A backend that must act before each container start. Has 30 seconds."""
+
+    async def prepare(self, grant: Grant) -> None: ...
+
+
+@runtime_checkable
+class Steers(Protocol):
+    """A backend that takes orders from an operator over the daemon's own socket, such as the simulated one."""
+
+    def steer(self, order: Mapping[str, Any]) -> str: ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time, injected: `now` is wall time for people, `monotonic` for intervals."""
+
+    def now(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...

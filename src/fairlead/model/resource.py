@@ -1,0 +1,69 @@
+"""Resources and slots: what the kubelet counts. Health, NUMA and edits are looked up through slot -> device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from fairlead.model.device import Device
+from fairlead.model.edits import NO_EDITS, Edits
+from fairlead.model.health import Cause, CauseKind, Condition, Health
+from fairlead.model.inventory import EMPTY, Inventory
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+
+
+class Strategy(StrEnum):
+    """How a request that leaves a choice is placed."""
+
+    ALIGNED = "aligned"  # best links inside the grant, fewest links broken for the next one
+    PACK = "pack"  # fill what is already in use
+    SPREAD = "spread"  # use what is least in use
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One thing the kubelet may hand out: a device, or a share of it."""
+
+    id: SlotId
+    device: DeviceId
+    retired_s: float | None = None  # set: no longer offered, listed until it is known to be free
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A named set of slots over one inventory."""
+
+    name: ResourceName
+    slots: tuple[Slot, ...]
+    inventory: Inventory = EMPTY
+    strategy: Strategy = Strategy.ALIGNED
+    extra: Edits = NO_EDITS  # edits that the rule adds to every grant
+    prepare: bool = False  # the kubelet must call before each container start
+
+    @cached_property
+    def by_id(self) -> Mapping[SlotId, Slot]:
+        return {slot.id: slot for slot in self.slots}
+
+    def device(self, slot: Slot) -> Device | None:
+        """None for a retired slot whose device is gone."""
+        return self.inventory.by_id.get(slot.device)
+
+    def condition(self, slot: Slot) -> Condition:
+        if slot.retired_s is not None:
+            return Condition(Health.UNHEALTHY, WITHDRAWN, slot.retired_s)
+        return self.inventory.condition(slot.device)
+
+    def usable(self, slot: Slot) -> bool:
+        return self.condition(slot).health.usable
+
+    @cached_property
+    def slots_of(self) -> Mapping[DeviceId, tuple[Slot, ...]]:
+        groups: dict[DeviceId, list[Slot]] = {}
+        for slot in self.slots:
+            groups.setdefault(slot.device, []).append(slot)
+        return {device: tuple(group) for device, group in groups.items()}
+
+
+WITHDRAWN = Cause("withdrawn", CauseKind.PERMANENT, "no longer offered; listed until no pod holds it")
