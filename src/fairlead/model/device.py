@@ -30,4 +30,5 @@ class Device:
     numa_nodes: tuple[int, ...] = ()
     nodes: tuple[DeviceNode, ...] = ()
     parent: DeviceId | None = None  # the device that this one is a partition of
+    backend: str = ""  # who found it; filled in by the engine
     attributes: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,74 @@
+"""What a container gets: parts are merged, contradictions are refused, words are filled in."""
+
+import pytest
+
+from fairlead.inject.fill import fill
+from fairlead.inject.merge import merge
+from fairlead.model.device import Device, DeviceNode
+from fairlead.model.edits import NO_EDITS, Edits, Grant, Mount
+from fairlead.model.errors import EditConflict
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+
+
+def test_nothing_merges_to_nothing():
+    assert merge([]) is NO_EDITS
+    assert not merge([Edits(), Edits()])
+
+
+def test_a_lone_part_is_passed_through():
+    part = Edits(env={"A": "1"})
+    assert merge([NO_EDITS, part]) is part
+
+
+def test_equal_parts_collapse_and_order_is_kept():
+    node = DeviceNode("/dev/a")
+    mount = Mount("/usr/lib/x", "/x")
+    one = Edits({"A": "1"}, (node,), (mount,), {"k": "v"}, ("v/c=1",))
+    other = Edits({"A": "1", "B": "2"}, (DeviceNode("/dev/b"), node), (mount,), {"k": "v"}, ("v/c=0", "v/c=1"))
+    assert merge([one, other]) == Edits(
+        {"A": "1", "B": "2"}, (node, DeviceNode("/dev/b")), (mount,), {"k": "v"}, ("v/c=1", "v/c=0")
+    )
+
+
+def test_a_device_listed_twice_by_one_part_appears_once():
+    assert merge([Edits(nodes=(DeviceNode("/dev/a"), DeviceNode("/dev/a")))]).nodes == (DeviceNode("/dev/a"),)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "named"),
+    [
+        (Edits(env={"A": "1"}), Edits(env={"A": "2"}), "environment variable 'A'"),
+        (Edits(annotations={"a/b": "1"}), Edits(annotations={"a/b": "2"}), "annotation 'a/b'"),
+        (Edits(nodes=(DeviceNode("/dev/a", "/dev/x"),)), Edits(nodes=(DeviceNode("/dev/b", "/dev/x"),)), "'/dev/x'"),
+        (Edits(mounts=(Mount("/a", "/m"),)), Edits(mounts=(Mount("/a", "/m", read_only=False),)), "mount '/m'"),
+    ],
+)
+def test_a_contradiction_is_an_error_that_names_it(one, other, named):
+    with pytest.raises(EditConflict, match=named):
+        merge([one, other])
+
+
+GRANT = Grant(
+    ResourceName("example.com/gpu"),
+    (SlotId("a::0"), SlotId("b::1")),
+    (Device(DeviceId("a"), index="0"), Device(DeviceId("b"), index="1")),
+)
+
+
+def test_words_are_filled_from_the_grant():
+    edits = Edits(
+        env={"IDS": "{ids}", "IDX": "{indexes}", "ALL": "{resource}: {count} of {slots}"}, annotations={"x": "{ids}"}
+    )
+    assert fill(edits, GRANT) == Edits(
+        env={"IDS": "a,b", "IDX": "0,1", "ALL": "example.com/gpu: 2 of a::0,b::1"}, annotations={"x": "a,b"}
+    )
+
+
+def test_other_braces_stay():
+    edits = Edits(env={"JSON": '{"a": {}}', "PLAIN": "x", "ODD": "{nope}"})
+    assert fill(edits, GRANT) == edits
+
+
+def test_edits_without_text_are_not_copied():
+    edits = Edits(nodes=(DeviceNode("/dev/a"),))
+    assert fill(edits, GRANT) is edits
