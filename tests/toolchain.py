@@ -1,0 +1,171 @@
+"""Builds the Go programs of tests/go into a cache outside the work tree.
+
+Owns finding Go, the cache key and the download retries. Must not know what the programs are for.
+`python -m tests.toolchain` builds them all, so that the first test does not have to wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GO_ROOT = Path(__file__).parent / "go"
+OLDEST_GO = (1, 26)  # what k8s.io/kubelet's own go.mod asks for
+DOWNLOAD_PAUSES_S = (0.0, 5.0, 15.0, 45.0)  # a module proxy that is asked too fast says 429; it forgives a pause
+TICK_S = 5.0
+
+
+class ToolchainMissingError(Exception):
+    """This machine cannot build Go programs; the text says why."""
+
+
+class BuildFailedError(Exception):
+    """Go is here and the modules are here, but the program does not build."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    module: Path  # the directory of its go.mod
+    package: str  # what `go build` is asked for
+    sources: str  # a pattern inside the module: what a rebuild depends on, besides go.mod and go.sum
+
+
+PROGRAMS = {
+    "kubeletclient": Program(GO_ROOT, "./kubeletclient", "kubeletclient/*.go"),
+    "emptyplugin": Program(GO_ROOT, "./emptyplugin", "emptyplugin/*.go"),
+    "h2spec": Program(GO_ROOT / "h2spec", "github.com/summerwind/h2spec/cmd/h2spec", "*.go"),
+}
+
+
+def cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fairlead" / "go"
+
+
+@functools.cache
+def find_go() -> tuple[str, str]:
+    """The go command and its version."""
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        raise ToolchainMissingError(f"no Go toolchain found; install Go {_dotted(OLDEST_GO)} or newer")
+    version = _run([go, "env", "GOVERSION"], GO_ROOT).stdout.strip()
+    parts = version.removeprefix("go").split(".")
+    if len(parts) < 2 or not parts[0].isdigit() or not parts[1].isdigit():
+        raise ToolchainMissingError(f"{go} does not tell its version; it said {version!r}")
+    if (int(parts[0]), int(parts[1])) < OLDEST_GO:
+        raise ToolchainMissingError(f"{go} is {version}; Go {_dotted(OLDEST_GO)} or newer is needed")
+    return go, version
+
+
+def build(name: str) -> Path:
+    """The path of a built program, from the cache where its sources are unchanged."""
+    program = PROGRAMS[name]
+    go, version = find_go()
+    binary = cache_dir() / f"{name}-{_fingerprint(program, version)}"
+    if binary.exists():
+        return binary
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    with (binary.parent / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test workers may want the same program
+        if binary.exists():
+            return binary
+        with _progress(f"fetching Go modules for {name}"):
+            _download(go, program)
+        fresh = binary.with_suffix(f".{os.getpid()}")
+        with _progress(f"building {name} with {version}"):
+            done = _run([go, "build", "-trimpath", "-o", str(fresh), program.package], program.module)
+        if done.returncode != 0:
+            raise BuildFailedError(f"{name} does not build:\n{done.stderr.strip()}")
+        fresh.replace(binary)
+    return binary
+
+
+def build_or_skip(name: str) -> Path:
+    """For tests: skips where there is no Go, except in CI, where that is a failure."""
+    import pytest  # here, because the bench builds programs too and has no use for pytest
+
+    try:
+        return build(name)
+    except ToolchainMissingError as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"CI must have what this test needs: {missing}", pytrace=False)
+        pytest.skip(str(missing))
+
+
+def _download(go: str, program: Program) -> None:
+    problem = ""
+    for pause_s in DOWNLOAD_PAUSES_S:
+        time.sleep(pause_s)
+        done = _run([go, "mod", "download"], program.module)
+        if done.returncode == 0:
+            return
+        problem = done.stderr.strip()
+        if "429" not in problem:
+            break
+    raise ToolchainMissingError(f"Go modules cannot be fetched: {problem.splitlines()[-1] if problem else 'no reason'}")
+
+
+def _fingerprint(program: Program, version: str) -> str:
+    digest = hashlib.sha256(version.encode())
+    files = [program.module / "go.mod", program.module / "go.sum", *sorted(program.module.glob(program.sources))]
+    for file in files:
+        digest.update(f"\0{file.name}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    # GOTOOLCHAIN: an older Go must say so instead of fetching another Go. GOWORK: a workspace above us is not ours.
+    env = os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "0"}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> Iterator[None]:
+    """A line now and every few seconds: a cold build takes a minute, and silence looks like a hang."""
+    start, over = time.monotonic(), threading.Event()
+
+    def tick() -> None:
+        while not over.wait(TICK_S):
+            print(f"· {what}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)  # noqa: T201  progress
+
+    print(f"· {what}", file=sys.stderr, flush=True)  # noqa: T201  progress
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        ticker.join()
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def main() -> int:
+    for name in PROGRAMS:
+        try:
+            print(build(name))  # noqa: T201  the command's output
+        except (ToolchainMissingError, BuildFailedError) as error:
+            print(error, file=sys.stderr)  # noqa: T201  the command's output
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
