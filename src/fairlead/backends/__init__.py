@@ -1,0 +1,1 @@
+"""Where devices come from. One package per kind; `registry` opens them by name."""

@@ -1,0 +1,51 @@
+"""An agenda: things that fall due, in order of time, on an injected clock. Knows nothing of what they are."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from typing import Generic, TypeVar
+
+from fairlead.model.ports import Clock
+
+T = TypeVar("T")
+
+
+class Agenda(Generic[T]):
+    __slots__ = ("_added", "_clock", "_due", "_ticket")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due: list[tuple[float, int, T]] = []
+        self._ticket = count()  # equal times keep their order
+        self._added = asyncio.Event()
+
+    def put(self, delay_s: float, item: T) -> None:
+        heapq.heappush(self._due, (self._clock.monotonic() + delay_s, next(self._ticket), item))
+        self._added.set()
+
+    async def run(self, act: Callable[[T], None]) -> None:
+        """Hands each item over when it is due. Runs until cancelled; items not yet due wait for the next run."""
+        while True:
+            self._added.clear()
+            while self._due and self._due[0][0] <= self._clock.monotonic():
+                act(heapq.heappop(self._due)[2])
+            if not self._due:
+                await self._added.wait()
+            elif not self._added.is_set():
+                await self._rest(self._due[0][0] - self._clock.monotonic())
+
+    async def _rest(self, seconds: float) -> None:
+        """Until the time is over, or something new may fall due before."""
+        waits = {asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._added.wait())}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            for wait in waits:
+                with suppress(asyncio.CancelledError):
+                    await wait

@@ -1,0 +1,104 @@
+"""The simulated backend: the ports of the engine on a world of made-up hardware. It drives the real engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.backends.sim import spec
+from fairlead.backends.sim.agenda import Agenda
+from fairlead.backends.sim.world import Outcome, World
+from fairlead.backends.strict import convert
+from fairlead.model.device import Device
+from fairlead.model.edits import Edits, Grant
+from fairlead.model.errors import BackendError, ConfigError
+from fairlead.model.health import Cause
+from fairlead.model.inventory import Findings
+from fairlead.model.ports import Clock, Sink
+
+DEVICES_ENV = "FAIRLEAD_SIM_DEVICES"
+
+
+class SimBackend:
+    name = "sim"
+
+    def __init__(self, world: World, timeline: tuple[spec.AnyOrder, ...], clock: Clock, *, speed: float = 1.0) -> None:
+        self._world = world
+        self._clock = clock
+        self._speed = speed
+        self._agenda: Agenda[spec.AnyOrder] = Agenda(clock)
+        self._timeline = timeline
+        self._sink: Sink | None = None
+        self._eased = asyncio.Event()  # set and replaced when something that hung may answer again
+
+    async def discover(self) -> Findings:
+        if self._world.scan_takes_s:
+            await self._clock.sleep(self._world.scan_takes_s)
+        if self._world.scan_error:
+            raise BackendError(f"sim: scan failed: {self._world.scan_error}")
+        return self._world.findings()
+
+    async def probe(self, device: Device) -> Cause | None:
+        card = self._world.card(device.id)
+        if card is None or not card.plugged:
+            return None  # no data is not unhealthy; the next scan says that it is gone
+        while card.hung:
+            await self._eased.wait()
+        if card.probe_takes_s:
+            await self._clock.sleep(card.probe_takes_s)
+        return next(reversed(card.faults.values()), None)
+
+    async def watch(self, sink: Sink) -> None:
+        """Runs the timeline. Its time starts with the first watch; a watch that is started again goes on."""
+        self._sink = sink
+        for device, cause in self._world.faults():
+            sink.fault(device, cause)
+        timeline, self._timeline = self._timeline, ()
+        for order in timeline:
+            self._agenda.put(order.at / self._speed, order)
+        try:
+            await self._agenda.run(self._act)
+        finally:
+            self._sink = None
+
+    def edits(self, grant: Grant) -> Edits:
+        return Edits(
+            env={DEVICES_ENV: ",".join(device.id for device in grant.devices)},
+            nodes=tuple(dict.fromkeys(node for device in grant.devices for node in device.nodes)),
+        )
+
+    def steer(self, order: Mapping[str, Any]) -> str:
+        """Carries one order out now, and says in one line what happened."""
+        if "at" in order:
+            raise ConfigError("order", ["at: an order given by hand is carried out now; leave 'at' out"])
+        # Lax: an order from a command line has only text.
+        return self._carry_out(convert(dict(order), spec.AnyOrder, "order", lax=True))  # type: ignore[arg-type]
+
+    async def close(self) -> None:
+        self._ease()
+
+    def _act(self, order: spec.AnyOrder) -> None:
+        self._carry_out(order)
+
+    def _carry_out(self, order: spec.AnyOrder) -> str:
+        outcome = self._world.carry_out(order)
+        self._ease()
+        self._tell(outcome)
+        for delay_s, follow_up in outcome.later:
+            self._agenda.put(delay_s / self._speed, follow_up)
+        return outcome.line
+
+    def _tell(self, outcome: Outcome) -> None:
+        if self._sink is None:
+            return
+        for device, cause in outcome.faults:
+            self._sink.fault(device, cause)
+        for cleared, code in outcome.clears:
+            self._sink.clear(cleared, code)
+        if outcome.rescan:
+            self._sink.rescan()
+
+    def _ease(self) -> None:
+        self._eased.set()
+        self._eased = asyncio.Event()

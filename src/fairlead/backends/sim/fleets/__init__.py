@@ -1,0 +1,1 @@
+"""Ready-made fleets: one YAML file each."""

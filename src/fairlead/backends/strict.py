@@ -1,0 +1,192 @@
+"""Strict decoding of what people write: unknown keys are refused, and an error says where, what and what instead.
+
+Owns sizes, durations, YAML files and the wording of decoding errors. Knows nothing of devices.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlead.model.errors import ConfigError
+
+T = TypeVar("T")
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", re.IGNORECASE)
+_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_UNITS["tb"] = 10**12
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Bytes(int):
+    """A size: a number of bytes, or text such as 80GiB."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, raw: object) -> Bytes:
+        match = _SIZE.fullmatch(raw.strip()) if isinstance(raw, str) else None
+        if match:
+            return cls(float(match[1]) * _UNITS[(match[2] or "B").lower()])
+        if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 0:
+            return cls(raw)
+        raise ValueError("expected a size, such as 80GiB or a number of bytes")
+
+
+class Seconds(float):
+    """A duration: a number of seconds, or text such as 250ms, 5s, 1m."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, raw: object) -> Seconds:
+        match = _DURATION.fullmatch(raw.strip()) if isinstance(raw, str) else None
+        if match:
+            return cls(float(match[1]) * _SECONDS[match[2] or "s"])
+        # A finite number: a YAML file can say .inf and .nan.
+        if isinstance(raw, int | float) and not isinstance(raw, bool) and 0 <= raw < float("inf"):
+            return cls(raw)
+        raise ValueError("expected a duration, such as 250ms, 5s, 1m or a number of seconds")
+
+
+def convert(raw: object, into: type[T], source: str, *, at: str = "", lax: bool = False) -> T:
+    """Decodes builtins into a struct, or raises ConfigError. `lax` takes "79" for a number, as command lines need."""
+    try:
+        return msgspec.convert(raw, into, strict=not lax, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise ConfigError(source, [_explain(str(error), raw, into, at)]) from None
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Any:
+    """The one document of a YAML file. A missing file, bad syntax and a key given twice are ConfigErrors."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError(str(path), [f"cannot be read: {reason}"]) from None
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str | bytes, source: str) -> Any:
+    # Imported here: 30 ms that a start without YAML does not pay.
+    import yaml  # noqa: PLC0415 - see above
+
+    parent: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(parent):  # type: ignore[misc]  # the C loader when there is one, so the parent is not static
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            # PyYAML keeps the last of two equal keys without a word.
+            seen = set()
+            for key, _ in node.value:
+                if key.value in seen and key.value != "<<":
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} is given twice", key.start_mark
+                    )
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    try:
+        return yaml.load(text, Loader)  # noqa: S506 - a subclass of the safe loader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(source, [f"{where}{error.problem or error}"]) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(source, [" ".join(str(error).split())]) from None
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """The end of an error sentence: "; did you mean 'x'? Known: ..."."""
+    # Imported here: only an error needs it.
+    from difflib import get_close_matches  # noqa: PLC0415 - see above
+
+    names = sorted(set(known))
+    close = get_close_matches(str(word), [*names, *also], n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return f"{hint} Known: {', '.join(names)}" if names else hint
+
+
+def _decode(into: type[Any], raw: object) -> Any:
+    if into in {Bytes, Seconds}:
+        return into.parse(raw)
+    raise NotImplementedError(f"no decoder for {into}")
+
+
+_MESSAGE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>[^`]*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_NAMES = {"int": "a whole number", "str": "text", "float": "a number", "object": "a mapping", "array": "a list"}
+_NAMES |= {"bool": "true or false", "null": "nothing"}
+
+
+def _explain(message: str, raw: object, into: Any, at: str) -> str:
+    match = _MESSAGE.fullmatch(message)
+    assert match is not None
+    what, path = match["what"], match["path"] or ""
+    value, infos = _walk(raw, into, path)
+    where = f"{at}{path}".lstrip(".")
+    quoted = re.search(r"`([^`]*)`|'([^']*)'", what)
+    name = (quoted[1] or quoted[2] or "") if quoted else ""
+    if "unknown field" in what:
+        text = f"unknown key {name!r}{did_you_mean(name, _keys(infos, value))}"
+    elif "missing required field" in what:
+        text = f"the key {name!r} is missing"
+    elif what.startswith("Invalid "):
+        text = f"unknown value {value!r}{did_you_mean(value, _values(infos))}"
+    elif what.startswith("Expected `") and ", got `" in what:
+        wanted = " or ".join(_NAMES.get(part, part) for part in name.split(" | "))
+        text = f"expected {wanted}, got {_short(value)}"
+    else:
+        said = re.sub(r"Expected `(\w+)`", lambda kind: f"expected {_NAMES.get(kind[1], kind[1])}", what)
+        text = f"{said}, got {_short(value)}"
+    return f"{where}: {text}" if where else text
+
+
+def _short(value: object) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _walk(raw: Any, into: Any, path: str) -> tuple[Any, list[Any]]:
+    """The value at a path of the raw data, and the types that could stand there."""
+    import msgspec.inspect  # noqa: PLC0415 - only an error needs it
+
+    infos = list(_flat(msgspec.inspect.type_info(into)))
+    above: list[Any] = []
+    for name, index in _STEP.findall(path):
+        above = infos
+        if name:
+            fields = [field for info in infos for field in getattr(info, "fields", ()) if field.encode_name == name]
+            infos = [one for field in fields for one in _flat(field.type)]
+            raw = raw.get(name) if isinstance(raw, dict) else None
+        else:
+            items = [getattr(info, "item_type", None) or getattr(info, "value_type", None) for info in infos]
+            infos = [one for item in items if item is not None for one in _flat(item)]
+            raw = raw[int(index)] if index.isdigit() and isinstance(raw, list | tuple) else None
+    # A tag is not a field of its struct: the values it may have are the tags of the structs above it.
+    return raw, infos or above
+
+
+def _flat(info: Any) -> Iterator[Any]:
+    yield from getattr(info, "types", ()) or (info,)
+
+
+def _keys(infos: list[Any], value: Any) -> Iterator[str]:
+    tagged = [info for info in infos if getattr(info, "tag_field", None)]
+    for info in infos:
+        if info in tagged and isinstance(value, dict) and value.get(info.tag_field) != info.tag:
+            continue
+        yield from (field.encode_name for field in getattr(info, "fields", ()))
+
+
+def _values(infos: list[Any]) -> Iterator[str]:
+    for info in infos:
+        if hasattr(info, "cls") and hasattr(info.cls, "__members__"):
+            yield from (str(member.value) for member in info.cls)
+        elif getattr(info, "tag", None) is not None:
+            yield str(info.tag)
