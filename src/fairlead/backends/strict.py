@@ -101,8 +101,8 @@ def parse_yaml(text: str | bytes, source: str) -> Any:
         raise ConfigError(source, [" ".join(str(error).split())]) from None
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """The end of an error sentence: "; did you mean 'x'? Known: ..."."""
+def did_you_mean(word: object, known: Iterable[str], *, also: Iterable[str] = ()) -> str:
+    """The end of an error sentence: did you mean this one, and what is known. `also`: guessed from, too long to list."""
     # Imported here: only an error needs it.
     from difflib import get_close_matches  # noqa: PLC0415 - see above
 
