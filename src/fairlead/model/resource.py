@@ -46,6 +46,10 @@ class Resource:
     def by_id(self) -> Mapping[SlotId, Slot]:
         return {slot.id: slot for slot in self.slots}
 
+    @cached_property
+    def order(self) -> Mapping[SlotId, int]:
+        return {slot.id: place for place, slot in enumerate(self.slots)}
+
     def device(self, slot: Slot) -> Device | None:
         """None for a retired slot whose device is gone."""
         return self.inventory.by_id.get(slot.device)

@@ -1,0 +1,223 @@
+"""The registration life cycle of one resource, as a pure state machine.
+
+Owns the order of things: serve first, then register, then expect a stream, and begin again when any of three
+independent signals says that the kubelet has lost us: kubelet.sock is another file, our own socket is gone, or
+no stream is open. Knows no sockets and reads no clock; `unit` runs it.
+
+    BIND -> REGISTER -> AWAIT_STREAM -> STREAMING
+    refused, unreachable, no stream in time, last stream closed -> BACKOFF -> REGISTER
+    own socket gone, kubelet.sock replaced, in any phase          -> BIND
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    BIND = "bind"
+    REGISTER = "register"
+    AWAIT_STREAM = "await-stream"
+    STREAMING = "streaming"
+    BACKOFF = "backoff"
+    STOPPED = "stopped"
+
+
+class Retry(StrEnum):
+    """What a back-off leads to."""
+
+    BIND = "bind"
+    REGISTER = "register"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    phase: Phase = Phase.BIND
+    attempt: int = 0  # failures since the last stream that lasted
+    streams: int = 0  # streams open on the present server
+    reason: str = ""  # why we are here, for people
+    retry: Retry = Retry.REGISTER  # where BACKOFF leads
+    watched: bool = False  # the kubelet's plugin watcher finds our socket; registering again means a fresh socket
+
+
+# --- What happens -----------------------------------------------------------------------------------------------
+
+
+class Event:
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Event):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Bound(Event):
+    """The server answers on its socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindFailed(Event):
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registered(Event):
+    """The kubelet accepted us. It has called back already; it opens the stream a moment later."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterFailed(Event):
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened(Event):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StreamClosed(Event):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired(Event):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSocketGone(Event):
+    """Our socket file was removed, or another one stands in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletReplaced(Event):
+    """kubelet.sock appeared, or is another file than before. A starting kubelet has removed our socket too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Event):
+    pass
+
+
+# --- What to do about it ----------------------------------------------------------------------------------------
+
+
+class Action:
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bind(Action):
+    """End the old server and every stream of it, then serve on a fresh socket. Ends a pending Register."""
+
+
+@dataclass(frozen=True, slots=True)
+class Register(Action):
+    """Call the kubelet, on a connection of its own. Never blocks our own server: the kubelet calls back inside.
+
+    Nothing to do where the plugin watcher calls us.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Wait(Action):
+    """Arm the one timer; a later Wait replaces it, and leaving the phase disarms it."""
+
+    seconds: float
+    jitter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Close(Action):
+    """End the server, its streams and a pending Register; remove our socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things may take. Seconds."""
+
+    # The kubelet opens the stream right after Register returns; it has been seen to take a second when busy.
+    stream_s: float = 10.0
+    # A stream that lived this long counts as success and resets the back-off. A list that the kubelet refuses ends it at once.
+    settled_s: float = 10.0
+    backoff_s: float = 0.1
+    backoff_max_s: float = 10.0
+
+    def backoff(self, attempt: int) -> float:
+        return min(self.backoff_max_s, self.backoff_s * 2.0 ** min(attempt, 16))
+
+
+PACE = Pace()
+
+
+def step(life: Life, event: Event, pace: Pace = PACE) -> tuple[Life, tuple[Action, ...]]:
+    """What the event makes of the life, and what has to be done."""
+    if life.phase is Phase.STOPPED:
+        return life, ()
+    match event:
+        case Stop():
+            return replace(life, phase=Phase.STOPPED, streams=0, reason="stopped"), (Close(),)
+        case Started():
+            return _bind(life, "starting")
+        case OwnSocketGone():
+            return _bind(life, "own socket gone")
+        case KubeletReplaced():
+            return _bind(replace(life, attempt=0), "kubelet socket replaced")
+        case StreamOpened():
+            return _opened(replace(life, streams=life.streams + 1), pace)
+        case StreamClosed():
+            return _closed(replace(life, streams=max(0, life.streams - 1)), pace)
+    match life.phase, event:
+        case Phase.BIND, Bound():
+            return replace(life, phase=Phase.REGISTER), (Register(),)
+        case Phase.BIND, BindFailed(reason):
+            return _back_off(life, f"cannot serve: {reason}", pace, Retry.BIND)
+        case Phase.REGISTER, Registered():
+            if life.streams:
+                return _settle(life, pace)
+            return replace(life, phase=Phase.AWAIT_STREAM, reason=""), (Wait(pace.stream_s),)
+        case Phase.REGISTER, RegisterFailed(reason):
+            return _back_off(life, reason, pace)
+        case Phase.AWAIT_STREAM, TimerFired():
+            return _back_off(life, f"registered, but no stream was opened in {pace.stream_s:g} s", pace)
+        case Phase.STREAMING, TimerFired():
+            return replace(life, attempt=0), ()
+        case Phase.BACKOFF, TimerFired():
+            if life.retry is Retry.BIND:
+                return _bind(life, life.reason)
+            return replace(life, phase=Phase.REGISTER), (Register(),)
+    return life, ()  # an echo of a phase that is over
+
+
+def _bind(life: Life, reason: str) -> tuple[Life, tuple[Action, ...]]:
+    return replace(life, phase=Phase.BIND, streams=0, reason=reason), (Bind(),)
+
+
+def _back_off(
+    life: Life, reason: str, pace: Pace, retry: Retry = Retry.REGISTER
+) -> tuple[Life, tuple[Action, ...]]:
+    if life.watched:
+        retry = Retry.BIND
+    wait = Wait(pace.backoff(life.attempt), jitter=True)
+    return replace(life, phase=Phase.BACKOFF, attempt=life.attempt + 1, reason=reason, retry=retry), (wait,)
+
+
+def _opened(life: Life, pace: Pace) -> tuple[Life, tuple[Action, ...]]:
+    # While Register is outstanding its answer decides. A stream that opens during a back-off is as good as any.
+    if life.phase in {Phase.AWAIT_STREAM, Phase.BACKOFF} or (life.watched and life.phase is Phase.REGISTER):
+        return _settle(life, pace)
+    return life, ()
+
+
+def _settle(life: Life, pace: Pace) -> tuple[Life, tuple[Action, ...]]:
+    return replace(life, phase=Phase.STREAMING, reason=""), (Wait(pace.settled_s),)
+
+
+def _closed(life: Life, pace: Pace) -> tuple[Life, tuple[Action, ...]]:
+    if life.phase is Phase.STREAMING and not life.streams:
+        return _back_off(life, "the kubelet closed the last stream", pace)
+    return life, ()

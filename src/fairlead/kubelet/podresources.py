@@ -1,0 +1,65 @@
+"""Who holds what, as the kubelet tells it. Reads the pod-resources socket; an absent one is no error, only no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.model.names import ResourceName, SlotId
+from fairlead.wire import podresources as pr
+from fairlead.wire.limits import Limits
+from fairlead.wire.rpc import Channel, RpcError
+
+DEADLINE_S = 5.0
+# A node with 250 pods and long id lists answers in megabytes; the kubelet's own clients allow 16 MiB.
+ANSWER_MAX_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    namespace: str
+    pod: str
+    container: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.pod}/{self.container}"
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """One answer of the kubelet. `by_slot` is keyed by resource and id: ids of other plugins may look like ours."""
+
+    by_slot: Mapping[tuple[ResourceName, SlotId], Holder] = field(default_factory=dict)
+
+    def of(self, resource: ResourceName) -> frozenset[SlotId]:
+        return frozenset(slot for name, slot in self.by_slot if name == resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The kubelet gave no answer, and why. Not the same as "nobody holds anything"."""
+
+    reason: str
+
+
+async def read_holdings(socket: Path, *, timeout_s: float = DEADLINE_S) -> Holdings | Unknown:
+    if not socket.exists():
+        return Unknown(f"{socket} is not there")
+    try:
+        channel = await Channel.connect(str(socket), timeout_s=timeout_s, limits=Limits(message_bytes=ANSWER_MAX_BYTES))
+        try:
+            answer = await channel.unary(pr.LIST, pr.ListPodResourcesRequest(), timeout_s=timeout_s)
+        finally:
+            await channel.close()
+    except RpcError as error:
+        return Unknown(f"{socket}: {error.status.name.lower()}: {error.message}")
+    return Holdings(
+        {
+            (ResourceName(devices.resource_name), SlotId(slot)): Holder(pod.namespace, pod.name, container.name)
+            for pod in answer.pod_resources
+            for container in pod.containers
+            for devices in container.devices
+            for slot in devices.device_ids
+        }
+    )

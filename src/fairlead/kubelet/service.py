@@ -1,0 +1,185 @@
+"""The device-plugin service of one resource: what the kubelet may ask, answered from the latest snapshot.
+
+Owns the rules of the five calls. No hardware call, file or network in any of them but PreStartContainer: the
+kubelet's main loop waits for the others without a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.kubelet.frames import container_response, device_list
+from fairlead.model.edits import Edits, Grant
+from fairlead.model.errors import AskRefused, BadAsk, FairleadError, UnfitSlots, UnknownSlots
+from fairlead.model.latest import Latest
+from fairlead.model.names import SlotId
+from fairlead.model.resource import Resource, Slot
+from fairlead.policy import budget
+from fairlead.policy.placement import place
+from fairlead.wire import deviceplugin as dp
+from fairlead.wire.rpc import Call, Method, RpcError, Status
+
+# The kubelet gives PreStartContainer 30 s; answering a little earlier lets our own message through.
+PREPARE_DEADLINE_S = 25.0
+
+Record = Callable[..., None]  # journal: (kind, **keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What is published: a resource and its encoded list, computed once for all streams."""
+
+    resource: Resource
+    frame: bytes
+
+
+def make_offer(resource: Resource) -> Offer:
+    """Encodes the list, after checking that the kubelet would take it."""
+    budget.check(resource)
+    return Offer(resource, device_list(resource))
+
+
+@dataclass(frozen=True, slots=True)
+class Outfit:
+    """How grants become containers: supplied by whoever knows the backends."""
+
+    edits: Callable[[Resource, Grant], Edits]
+    prepare: Callable[[Resource, Grant], Awaitable[None]]
+
+
+class Service:
+    """Serves one resource. `offers` is followed by every stream with its own cursor."""
+
+    def __init__(self, offers: Latest[Offer], outfit: Outfit, record: Record, on_stream: Callable[[int], None]) -> None:
+        self._offers = offers
+        self._outfit = outfit
+        self._record = record
+        self._on_stream = on_stream  # +1 opened, -1 closed
+
+    def handlers(self) -> Mapping[Method[Any, Any], Callable[..., Any]]:
+        return {
+            dp.GET_OPTIONS: self.options,
+            dp.LIST_AND_WATCH: self.list_and_watch,
+            dp.GET_PREFERRED_ALLOCATION: self.prefer,
+            dp.ALLOCATE: self.allocate,
+            dp.PRE_START_CONTAINER: self.prepare,
+        }
+
+    def options(self, _request: dp.Empty | None = None, _call: Call | None = None) -> dp.DevicePluginOptions:
+        # Asked once per registration. Preferences are always available: devices may join a list of one later.
+        prepare = self._offers.value.resource.prepare
+        return dp.DevicePluginOptions(pre_start_required=prepare, get_preferred_allocation_available=True)
+
+    async def list_and_watch(self, _request: dp.Empty, _call: Call) -> AsyncIterator[bytes]:
+        self._on_stream(+1)
+        sent: bytes | None = None
+        try:
+            async for offer in self._offers.follow():
+                # Each message makes the kubelet write its checkpoint to disk: send changes only.
+                if offer.frame != sent:
+                    sent = offer.frame
+                    yield offer.frame
+        finally:
+            self._on_stream(-1)
+
+    def prefer(self, request: dp.PreferredAllocationRequest, _call: Call) -> dp.PreferredAllocationResponse:
+        """Never an error: the kubelet would reject the pod for it. An empty answer means "as you like"."""
+        resource = self._offers.value.resource
+        answers = []
+        for ask in request.container_requests:
+            try:
+                chosen = _choose(resource, ask)
+            except FairleadError as refusal:
+                self._record("preference-declined", resource=resource.name, reason=str(refusal))
+                chosen = ()
+            answers.append(dp.ContainerPreferredAllocationResponse(device_ids=chosen))
+        return dp.PreferredAllocationResponse(container_responses=tuple(answers))
+
+    def allocate(self, request: dp.AllocateRequest, _call: Call) -> dp.AllocateResponse:
+        resource = self._offers.value.resource
+        try:
+            if not request.container_requests:
+                raise BadAsk(f"{resource.name}: the request names no container")
+            answers = []
+            for ask in request.container_requests:
+                grant = make_grant(resource, ask.device_ids)
+                answers.append(container_response(self._outfit.edits(resource, grant)))
+        except AskRefused as refusal:
+            self._record("allocate-refused", resource=resource.name, reason=str(refusal))
+            raise _as_rpc(refusal) from refusal
+        for ask in request.container_requests:
+            self._record("allocated", resource=resource.name, slots=ask.device_ids)
+        return dp.AllocateResponse(container_responses=tuple(answers))
+
+    async def prepare(self, request: dp.PreStartContainerRequest, _call: Call) -> dp.PreStartContainerResponse:
+        resource = self._offers.value.resource
+        # A container restarts on whatever it holds, so health is not asked here.
+        slots = [resource.by_id[slot] for slot in _known(resource, request.device_ids)]
+        grant = _grant(resource, slots)
+        try:
+            async with asyncio.timeout(PREPARE_DEADLINE_S):
+                await self._outfit.prepare(resource, grant)
+        except TimeoutError as late:
+            message = f"{resource.name}: preparing {', '.join(grant.slots)} took over {PREPARE_DEADLINE_S:g} s"
+            self._record("prepare-failed", resource=resource.name, slots=grant.slots, reason=message)
+            raise RpcError(Status.DEADLINE_EXCEEDED, message) from late
+        except FairleadError as failure:
+            self._record("prepare-failed", resource=resource.name, slots=grant.slots, reason=str(failure))
+            raise _as_rpc(failure) from failure
+        self._record("prepared", resource=resource.name, slots=grant.slots)
+        return dp.PreStartContainerResponse()
+
+
+def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
+    """Resolves and admits the ids of one container, or says which of them it cannot have, and why."""
+    if not ids:
+        raise BadAsk(f"{resource.name}: the request names no device")
+    if len(set(ids)) != len(ids):
+        raise BadAsk(f"{resource.name}: the request names a device twice")
+    slots = [resource.by_id[slot] for slot in _known(resource, ids)]
+    unfit = [(slot.id, _why(resource, slot)) for slot in slots if not resource.usable(slot)]
+    if unfit:
+        raise UnfitSlots(resource.name, unfit)
+    return _grant(resource, slots)
+
+
+def _known(resource: Resource, ids: Sequence[str]) -> list[SlotId]:
+    known = [SlotId(slot) for slot in ids if slot in resource.by_id]
+    if len(known) != len(ids):
+        raise UnknownSlots(resource.name, set(ids) - set(known))
+    return known
+
+
+def _grant(resource: Resource, slots: Sequence[Slot]) -> Grant:
+    # The kubelet sends ids in random order; people and programs get them in ours.
+    order = resource.order
+    ordered = sorted(slots, key=lambda slot: order[slot.id])
+    devices = {slot.device: device for slot in ordered if (device := resource.device(slot)) is not None}
+    return Grant(resource.name, tuple(slot.id for slot in ordered), tuple(devices.values()))
+
+
+def _why(resource: Resource, slot: Slot) -> str:
+    condition = resource.condition(slot)
+    return f"{condition.health}: {condition.cause}" if condition.cause else str(condition.health)
+
+
+def _choose(resource: Resource, ask: dp.ContainerPreferredAllocationRequest) -> tuple[SlotId, ...]:
+    # A list may have changed between the kubelet's look and its question: what we no longer know is left out.
+    known = resource.by_id
+    available = [SlotId(slot) for slot in ask.available_ids if slot in known]
+    must = [SlotId(slot) for slot in ask.must_include_ids if slot in known]
+    return place(resource, available, must, ask.allocation_size).slots
+
+
+def _as_rpc(error: FairleadError) -> RpcError:
+    """The one place where our errors become gRPC status codes."""
+    match error:
+        case UnknownSlots() | BadAsk():
+            return RpcError(Status.INVALID_ARGUMENT, str(error))
+        case UnfitSlots():
+            return RpcError(Status.FAILED_PRECONDITION, str(error))
+        case _:
+            return RpcError(Status.INTERNAL, str(error))

@@ -1,0 +1,147 @@
+"""Which files are sockets of ours and the kubelet's: identities, a watch on their directory, the daemon's lock.
+
+Owns the three facts "kubelet.sock is another file", "our socket is gone" and "somebody else serves here".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from fairlead.model.errors import HostError
+from fairlead.model.ports import Clock
+
+KUBELET_SOCKET = "kubelet.sock"
+# Events tell us at once; this is the net under them (a lost event, a file system without any).
+POLL_S = 2.0
+
+Identity = tuple[int, int, int]
+Watcher = Callable[[Identity | None], None]
+
+
+def identity(path: Path) -> Identity | None:
+    """Tells one socket file from the next of the same name. Inodes are reused at once, hence the change time."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_ctime_ns) if stat.S_ISSOCK(found.st_mode) else None
+
+
+class SocketWatch:
+    """Follows the identity of some names in one directory and tells their watchers of each change."""
+
+    def __init__(self, directory: Path, clock: Clock, *, poll_s: float = POLL_S, use_events: bool = True) -> None:
+        self.directory = directory
+        self._clock = clock
+        self._poll_s = poll_s
+        self._use_events = use_events
+        self._watchers: dict[str, list[Watcher]] = {}
+        self._known: dict[str, Identity | None] = {}
+
+    def follow(self, name: str, watcher: Watcher) -> Callable[[], None]:
+        """Calls the watcher on each change from now on; returns the way to end it."""
+        self._watchers.setdefault(name, []).append(watcher)
+        self._known.setdefault(name, identity(self.directory / name))
+
+        def leave() -> None:
+            watchers = self._watchers.get(name, [])
+            if watcher in watchers:
+                watchers.remove(watcher)
+            if not watchers:
+                self._watchers.pop(name, None)
+                self._known.pop(name, None)
+
+        return leave
+
+    def expect(self, name: str) -> Identity | None:
+        """Takes what stands there now as known: called after binding our own socket."""
+        self._known[name] = found = identity(self.directory / name)
+        return found
+
+    def look(self) -> None:
+        for name in list(self._watchers):
+            now = identity(self.directory / name)
+            if now != self._known.get(name):
+                self._known[name] = now
+                for watcher in list(self._watchers.get(name, ())):
+                    watcher(now)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._poll(), name="socket-poll")
+            if self._use_events:
+                tasks.create_task(self._listen(), name="socket-events")
+
+    async def _poll(self) -> None:
+        while True:
+            self.look()
+            await self._clock.sleep(self._poll_s)
+
+    async def _listen(self) -> None:
+        while True:
+            # No inotify, no directory, or the directory was replaced: the poll stands in until events work again.
+            with contextlib.suppress(OSError):
+                async for _ in _changes(self.directory):
+                    self.look()
+            await self._clock.sleep(self._poll_s)
+
+
+async def _changes(directory: Path) -> AsyncIterator[None]:
+    """One item for each batch of changes to the directory, the first at once; ends when the directory goes."""
+    from asyncinotify import Inotify, Mask  # noqa: PLC0415 - loads ctypes; tools that only look need it not
+
+    with Inotify() as inotify:
+        inotify.add_watch(
+            directory, Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE_SELF | Mask.MOVE_SELF
+        )
+        yield
+        async for event in inotify:
+            if event.mask & (Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED):
+                return
+            yield
+
+
+class DirectoryLock:
+    """One daemon of a name per directory. The file names the holder, so that the second can say who it is.
+
+    A dot file: the kubelet counts the others in this directory as checkpoints.
+    """
+
+    def __init__(self, directory: Path, name: str = "fairlead") -> None:
+        self._path = directory / f".{name}.lock"
+        self._fd: int | None = None
+
+    def acquire(self, description: str) -> None:
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise HostError(
+                f"{self._path.parent}: cannot write here ({error.strerror}). Give a directory this user may write, "
+                "or run as a user who may"
+            ) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(fd, 512, 0).decode(errors="replace").strip() or "an unknown process"
+            os.close(fd)
+            raise HostError(
+                f"{self._path.parent} is already served by {holder}. Stop it first, or give this one "
+                "another --plugin-dir or --instance"
+            ) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"pid {os.getpid()} ({description})\n".encode()[:512], 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """Forgets the lock. The file stays: removing it would let two daemons each hold "the" lock."""
+        if self._fd is not None:
+            os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = None

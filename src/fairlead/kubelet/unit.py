@@ -1,0 +1,248 @@
+"""One unit per resource: its server, its registration, its streams. Runs `lifecycle`; fails alone.
+
+Owns the socket of the resource. Knows nothing of where devices come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.kubelet import lifecycle as lc
+from fairlead.kubelet.service import Offer, Outfit, Record, Service, make_offer
+from fairlead.kubelet.sockets import KUBELET_SOCKET, Identity, SocketWatch, identity
+from fairlead.model.errors import Oversize
+from fairlead.model.latest import Latest
+from fairlead.model.names import ResourceName, socket_name
+from fairlead.model.ports import Clock
+from fairlead.model.resource import Resource
+from fairlead.wire import deviceplugin as dp
+from fairlead.wire import pluginregistration as pr
+from fairlead.wire.rpc import Call, Channel, RpcError, Server
+from fairlead.wire.unix import SocketPathError, listen
+
+# The kubelet dials us back for up to 10 s inside Register; a shorter deadline would cut that dial short.
+REGISTER_DEADLINE_S = 15.0
+CONNECT_DEADLINE_S = 5.0
+STOP_GRACE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where units serve and whom they tell."""
+
+    directory: Path  # where our sockets live
+    kubelet_socket: Path | None  # None: the plugin watcher finds us
+    watch: SocketWatch
+    clock: Clock
+    record: Record
+    pace: lc.Pace = lc.PACE
+    jitter: Callable[[], float] = field(default=random.random)
+    socket_name: Callable[[ResourceName], str] = socket_name
+
+
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """One generation of a server: closed and replaced as a whole."""
+
+    server: Server
+    offers: Latest[Offer]
+    service: Service
+    identity: Identity | None
+
+
+class Unit:
+    def __init__(self, resource: Resource, outfit: Outfit, place: Place) -> None:
+        self.name = resource.name
+        self.life = lc.Life(watched=place.kubelet_socket is None)
+        self.since_s = place.clock.now()
+        self.problem = ""
+        self.offer = make_offer(resource)
+        self.socket = place.directory / place.socket_name(resource.name)
+        self._outfit = outfit
+        self._place = place
+        # An event, and whether it still matters when its turn comes: the server or timer behind it may be gone.
+        self._events: asyncio.Queue[tuple[lc.Event, Callable[[], bool]]] = asyncio.Queue()
+        self._serving: _Serving | None = None
+        self._register: asyncio.Task[None] | None = None
+        self._timer: asyncio.Task[None] | None = None
+
+    @property
+    def resource(self) -> Resource:
+        return self.offer.resource
+
+    def publish(self, resource: Resource) -> None:
+        """Offers a new snapshot. One that the kubelet would drop is refused here; the old one stays."""
+        before = self.offer
+        try:
+            offer = make_offer(resource)
+        except Oversize as error:
+            if self.problem != str(error):
+                self.problem = str(error)
+                self._place.record("list-refused", resource=self.name, reason=str(error))
+            return
+        self.problem = ""
+        self.offer = offer
+        if self._serving is not None:
+            self._serving.offers.set(offer)
+        if offer.frame != before.frame:
+            self._place.record("published", resource=self.name, slots=len(resource.slots), bytes=len(offer.frame))
+        if resource.prepare != before.resource.prepare:
+            # Options are asked once, while registering.
+            self._post(lc.OwnSocketGone())
+
+    async def run(self) -> None:
+        """Until cancelled; then the socket is gone and every stream has ended."""
+        unfollow = [self._place.watch.follow(self.socket.name, self._on_own_socket)]
+        if self._place.kubelet_socket is not None:
+            unfollow.append(self._place.watch.follow(KUBELET_SOCKET, self._on_kubelet_socket))
+        try:
+            await self._step(lc.Started())
+            while True:
+                event, matters = await self._events.get()
+                if matters():
+                    await self._step(event)
+        finally:
+            for leave in unfollow:
+                leave()
+            await self._step(lc.Stop())
+
+    async def _step(self, event: lc.Event) -> None:
+        before = self.life
+        self.life, actions = lc.step(before, event, self._place.pace)
+        if self.life.phase is not before.phase:
+            self.since_s = self._place.clock.now()
+            self._disarm()
+            self._place.record(
+                self.life.phase.value, resource=self.name, reason=self.life.reason, attempt=self.life.attempt
+            )
+        for action in actions:
+            await self._do(action)
+
+    async def _do(self, action: lc.Action) -> None:
+        match action:
+            case lc.Bind():
+                await self._bind()
+            case lc.Register():
+                self._register = asyncio.create_task(self._call_kubelet(), name=f"register {self.name}")
+            case lc.Wait(seconds, jitter):
+                # Half to full: units that lost the kubelet together do not all come back in the same instant.
+                self._arm(seconds * (0.5 + 0.5 * self._place.jitter()) if jitter else seconds)
+            case lc.Close():
+                await self._close()
+
+    # --- The server -----------------------------------------------------------------------------------------------
+
+    async def _bind(self) -> None:
+        await self._close()
+        offers = Latest(self.offer)
+        service = Service(offers, self._outfit, self._place.record, self._on_stream)
+        handlers = dict(service.handlers())
+        if self.life.watched:
+            handlers[pr.GET_INFO] = self._info
+            handlers[pr.NOTIFY_REGISTRATION_STATUS] = self._notified
+        server = Server(handlers, on_error=self._on_error)
+        try:
+            await server.start(listen(self.socket))
+        except (OSError, SocketPathError) as error:
+            self._post(lc.BindFailed(str(error)))
+            return
+        self._serving = _Serving(server, offers, service, self._place.watch.expect(self.socket.name))
+        self._post(lc.Bound())
+
+    async def _close(self) -> None:
+        self._disarm()
+        if self._register is not None:
+            self._register.cancel()
+            await asyncio.gather(self._register, return_exceptions=True)
+            self._register = None
+        serving, self._serving = self._serving, None
+        if serving is None:
+            return
+        if serving.identity is not None and serving.identity == identity(self.socket):
+            with contextlib.suppress(OSError):
+                self.socket.unlink()
+            self._place.watch.expect(self.socket.name)
+        serving.offers.close()  # every stream ends now; calls in flight get their grace
+        await serving.server.stop(STOP_GRACE_S)
+
+    def _on_stream(self, change: int) -> None:
+        serving = self._serving  # None: a stream of a server that is being closed
+        if serving is not None:
+            self._post(lc.StreamOpened() if change > 0 else lc.StreamClosed(), lambda: self._serving is serving)
+
+    def _on_error(self, path: str, error: BaseException) -> None:
+        self._place.record("call-failed", resource=self.name, call=path, reason=f"{type(error).__name__}: {error}")
+
+    # --- Registration ---------------------------------------------------------------------------------------------
+
+    async def _call_kubelet(self) -> None:
+        kubelet, serving = self._place.kubelet_socket, self._serving
+        if kubelet is None or serving is None:
+            return  # the plugin watcher calls us: see _notified
+        try:
+            channel = await Channel.connect(str(kubelet), timeout_s=CONNECT_DEADLINE_S)
+            try:
+                request = dp.RegisterRequest(
+                    version=dp.VERSION,
+                    endpoint=self.socket.name,
+                    resource_name=self.name,
+                    options=serving.service.options(),
+                )
+                await channel.unary(dp.REGISTER, request, timeout_s=REGISTER_DEADLINE_S)
+            finally:
+                await channel.close()
+        except RpcError as error:
+            self._post(lc.RegisterFailed(_explain(error, kubelet)))
+        else:
+            self._post(lc.Registered())
+
+    def _info(self, _request: pr.InfoRequest, _call: Call) -> pr.PluginInfo:
+        return pr.PluginInfo(
+            type="DevicePlugin", name=self.name, endpoint=str(self.socket), supported_versions=(dp.VERSION,)
+        )
+
+    def _notified(self, status: pr.RegistrationStatus, _call: Call) -> pr.RegistrationStatusResponse:
+        if status.plugin_registered:
+            self._post(lc.Registered())
+        else:
+            self._post(lc.RegisterFailed(status.error or "the kubelet did not say why"))
+        return pr.RegistrationStatusResponse()
+
+    # --- Signals and the timer ------------------------------------------------------------------------------------
+
+    def _post(self, event: lc.Event, matters: Callable[[], bool] = lambda: True) -> None:
+        self._events.put_nowait((event, matters))
+
+    def _on_own_socket(self, now: Identity | None) -> None:
+        serving = self._serving
+        if serving is not None and now != serving.identity:
+            self._post(lc.OwnSocketGone(), lambda: self._serving is serving)
+
+    def _on_kubelet_socket(self, now: Identity | None) -> None:
+        if now is not None:
+            self._post(lc.KubeletReplaced())
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        self._timer = asyncio.create_task(self._fire(seconds), name=f"timer {self.name}")
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _fire(self, seconds: float) -> None:
+        mine = asyncio.current_task()
+        await self._place.clock.sleep(seconds)
+        self._post(lc.TimerFired(), lambda: self._timer is mine)
+
+
+def _explain(error: RpcError, kubelet: Path) -> str:
+    if not kubelet.exists():
+        return f"waiting for the kubelet: {kubelet} is not there yet"
+    return f"register: {error.status.name.lower()}: {error.message}"

@@ -1,0 +1,106 @@
+"""The journal of facts: what happened, to what, when. Kept short in memory, told to the log.
+
+A fact is an event name with keys. Recording never blocks: the log line is written after the present call has
+been answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fairlead.model.ports import Clock
+
+CAPACITY = 1000
+# A grant may name thousands of slots; a log line names a few and counts the rest.
+VALUES_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    seq: int
+    at_s: float
+    kind: str
+    keys: Mapping[str, Any]
+
+
+Write = Callable[[Fact], None]
+
+
+class Journal:
+    def __init__(self, clock: Clock, write: Write | None = None, capacity: int = CAPACITY) -> None:
+        self._clock = clock
+        self._write = write
+        self._facts: deque[Fact] = deque(maxlen=capacity)
+        self._unwritten: list[Fact] = []
+        self.counts: Counter[str] = Counter()
+
+    def record(self, kind: str, **keys: Any) -> None:
+        fact = Fact(self.counts.total(), self._clock.now(), kind, keys)
+        self.counts[kind] += 1
+        self._facts.append(fact)
+        if self._write is None:
+            return
+        self._unwritten.append(fact)
+        if len(self._unwritten) == 1:
+            try:
+                asyncio.get_running_loop().call_soon(self.flush)
+            except RuntimeError:  # no loop: a command, or the last words of a daemon
+                self.flush()
+
+    def flush(self) -> None:
+        facts, self._unwritten = self._unwritten, []
+        if self._write is not None:
+            for fact in facts:
+                self._write(fact)
+
+    def tail(self, count: int = CAPACITY, *, after: int = -1) -> list[Fact]:
+        facts = [fact for fact in self._facts if fact.seq > after]
+        return facts[-count:]
+
+
+def text_line(fact: Fact) -> str:
+    """`2026-11-15T21:35:00.123Z allocated resource=nvidia.com/gpu slots=[a b]`"""
+    words = [_stamp(fact.at_s), fact.kind]
+    words += [f"{key}={_text(value)}" for key, value in fact.keys.items() if value not in {"", None}]
+    return " ".join(words)
+
+
+def json_line(fact: Fact) -> str:
+    keys = {key: _plain(value) for key, value in fact.keys.items()}
+    return json.dumps({"at": _stamp(fact.at_s), "event": fact.kind, **keys}, ensure_ascii=False)
+
+
+def to_stderr(form: Callable[[Fact], str]) -> Write:
+    def write(fact: Fact) -> None:
+        sys.stderr.write(form(fact) + "\n")
+        sys.stderr.flush()
+
+    return write
+
+
+def _stamp(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = [str(item) for item in value]
+        return items if len(items) <= VALUES_SHOWN else [*items[:VALUES_SHOWN], f"and {len(items) - VALUES_SHOWN} more"]
+    return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
+
+
+def _text(value: Any) -> str:
+    plain = _plain(value)
+    if isinstance(plain, list):
+        return "[" + " ".join(plain) + "]"
+    if isinstance(plain, float):
+        return f"{plain:g}"
+    text = str(plain)
+    return json.dumps(text, ensure_ascii=False) if not text.isprintable() or any(c in text for c in ' "=') else text

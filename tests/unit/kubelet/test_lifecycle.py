@@ -1,0 +1,148 @@
+"""The registration life cycle: every way to lose the kubelet leads back to a registered, streaming plugin."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.kubelet import lifecycle as lc
+from fairlead.kubelet.lifecycle import Life, Phase, step
+
+
+def play(*events, life=None):
+    """Runs events through the machine; returns the life and the actions of the last event."""
+    life = life or Life()
+    actions = ()
+    for event in events:
+        life, actions = step(life, event)
+    return life, actions
+
+
+STREAMING = play(lc.Started(), lc.Bound(), lc.Registered(), lc.StreamOpened())[0]
+
+
+def test_it_serves_before_it_registers():
+    life, actions = play(lc.Started())
+    assert (life.phase, actions) == (Phase.BIND, (lc.Bind(),))
+    life, actions = step(life, lc.Bound())
+    assert (life.phase, actions) == (Phase.REGISTER, (lc.Register(),))
+
+
+def test_success_of_register_is_not_yet_success():
+    life, actions = play(lc.Started(), lc.Bound(), lc.Registered())
+    assert life.phase is Phase.AWAIT_STREAM
+    assert actions == (lc.Wait(lc.PACE.stream_s),)
+
+
+def test_a_stream_makes_it_streaming():
+    assert STREAMING.phase is Phase.STREAMING
+
+
+def test_a_stream_that_opens_before_the_answer_to_register_counts():
+    life, _ = play(lc.Started(), lc.Bound(), lc.StreamOpened())
+    assert life.phase is Phase.REGISTER
+    life, _ = step(life, lc.Registered())
+    assert life.phase is Phase.STREAMING
+
+
+def test_no_stream_in_time_registers_again_after_a_wait():
+    life, actions = play(lc.Started(), lc.Bound(), lc.Registered(), lc.TimerFired())
+    assert life.phase is Phase.BACKOFF
+    assert "no stream" in life.reason
+    assert actions == (lc.Wait(lc.PACE.backoff_s, jitter=True),)
+    assert step(life, lc.TimerFired()) == (lc.replace(life, phase=Phase.REGISTER), (lc.Register(),))
+
+
+def test_a_late_stream_ends_the_back_off():
+    life, _ = play(lc.Started(), lc.Bound(), lc.Registered(), lc.TimerFired(), lc.StreamOpened())
+    assert life.phase is Phase.STREAMING
+
+
+def test_refusal_backs_off_with_the_kubelets_words_and_growing_waits():
+    life, _ = play(lc.Started(), lc.Bound())
+    waits = []
+    for _ in range(12):
+        life, actions = step(life, lc.RegisterFailed("the kubelet said no"))
+        assert life.reason == "the kubelet said no"
+        waits.append(actions[0].seconds)
+        life, _ = step(life, lc.TimerFired())
+    assert waits == sorted(waits)
+    assert waits[0] == lc.PACE.backoff_s
+    assert waits[-1] == lc.PACE.backoff_max_s
+
+
+def test_the_last_stream_closing_means_register_again():
+    two, _ = step(STREAMING, lc.StreamOpened())
+    one, actions = step(two, lc.StreamClosed())
+    assert (one.phase, actions) == (Phase.STREAMING, ())
+    none, actions = step(one, lc.StreamClosed())
+    assert none.phase is Phase.BACKOFF
+    assert none.retry is lc.Retry.REGISTER
+    assert actions
+
+
+def test_a_stream_that_dies_at_once_does_not_reset_the_back_off():
+    life = STREAMING
+    for attempt in range(1, 6):
+        life, _ = step(life, lc.StreamClosed())
+        assert life.attempt == attempt
+        life, _ = play(lc.TimerFired(), lc.Registered(), lc.StreamOpened(), life=life)
+    life, _ = step(life, lc.TimerFired())
+    assert life.attempt == 0
+
+
+def test_a_failed_bind_tries_to_bind_again():
+    life, actions = play(lc.Started(), lc.BindFailed("read-only directory"))
+    assert life.phase is Phase.BACKOFF
+    assert "read-only directory" in life.reason
+    assert actions
+    life, actions = step(life, lc.TimerFired())
+    assert (life.phase, actions) == (Phase.BIND, (lc.Bind(),))
+
+
+def test_stop_closes_and_nothing_revives_it():
+    life, actions = step(STREAMING, lc.Stop())
+    assert actions == (lc.Close(),)
+    assert step(life, lc.KubeletReplaced()) == (life, ())
+
+
+def test_echoes_of_a_phase_that_is_over_change_nothing():
+    assert step(STREAMING, lc.Registered()) == (STREAMING, ())
+    assert step(STREAMING, lc.RegisterFailed("late")) == (STREAMING, ())
+    assert step(STREAMING, lc.Bound()) == (STREAMING, ())
+
+
+EVENTS = st.sampled_from(
+    [
+        lc.Bound(), lc.BindFailed("x"), lc.Registered(), lc.RegisterFailed("x"), lc.StreamOpened(),
+        lc.StreamClosed(), lc.TimerFired(), lc.OwnSocketGone(), lc.KubeletReplaced(),
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(EVENTS, max_size=30), st.sampled_from([lc.OwnSocketGone(), lc.KubeletReplaced()]))
+def test_a_lost_socket_in_any_phase_binds_anew(history, loss):
+    life, _ = play(lc.Started(), *history)
+    life, actions = step(life, loss)
+    assert (life.phase, life.streams, actions) == (Phase.BIND, 0, (lc.Bind(),))
+
+
+@given(st.lists(EVENTS, max_size=40))
+def test_it_is_never_stuck(history):
+    """In every reachable phase there is something under way that leads on: an action, a timer, or a live stream."""
+    life, actions = play(lc.Started())
+    pending = list(actions)
+    for event in history:
+        before = life
+        life, actions = step(life, event)
+        if life.phase is not before.phase or any(isinstance(a, (lc.Bind, lc.Register)) for a in actions):
+            pending = list(actions)
+        else:
+            pending += actions
+        match life.phase:
+            case Phase.BIND:
+                assert lc.Bind() in pending
+            case Phase.REGISTER:
+                assert lc.Register() in pending
+            case Phase.AWAIT_STREAM | Phase.BACKOFF:
+                assert any(isinstance(action, lc.Wait) for action in pending)
+            case Phase.STREAMING:
+                assert life.streams > 0
