@@ -1,0 +1,239 @@
+"""Rules: which device belongs to which resource. First match wins. Never raises for what a backend found.
+
+Owns the explanation of each decision. Knows nothing of where rules come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from fairlead.model.device import Device
+from fairlead.model.edits import NO_EDITS, Edits
+from fairlead.model.errors import InvalidName, UsageError
+from fairlead.model.inventory import Inventory
+from fairlead.model.names import DeviceId, ResourceName, SlotId, parse_slot_id
+from fairlead.model.resource import Resource, Slot, Strategy
+from fairlead.policy.order import device_key
+from fairlead.policy.sharing import slots_for
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a device must be. Every given part must hold; within a part, any pattern. Nothing given: any device."""
+
+    ids: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()  # "0", or "0:*" for every partition of device 0
+    pci: tuple[str, ...] = ()  # case does not matter: drivers disagree on "3B" and "3b"
+    vendors: tuple[str, ...] = ()  # case does not matter
+    models: tuple[str, ...] = ()  # case does not matter
+    memory_min_bytes: int | None = None  # inclusive
+    memory_max_bytes: int | None = None  # inclusive
+    numa: tuple[int, ...] = ()  # the device is near at least one of these nodes
+
+    @property
+    def everything(self) -> bool:
+        return self == ANY
+
+    def miss(self, device: Device) -> str:
+        """The first part that does not hold, in words; empty if the device matches."""
+        for name, text, globs, fold in (
+            ("id", device.id, self.ids, False),
+            ("index", device.index, self.indexes, False),
+            ("pci address", device.pci_address, self.pci, True),
+            ("vendor", device.vendor, self.vendors, True),
+            ("model", device.model, self.models, True),
+        ):
+            if globs and not _any_glob(text, globs, fold=fold):
+                return f"{name} {text!r} is not {_either(globs)}"
+        if self.memory_min_bytes is not None and device.memory_bytes < self.memory_min_bytes:
+            return f"memory {device.memory_bytes:,} bytes is under {self.memory_min_bytes:,}"
+        if self.memory_max_bytes is not None and device.memory_bytes > self.memory_max_bytes:
+            return f"memory {device.memory_bytes:,} bytes is over {self.memory_max_bytes:,}"
+        if self.numa and not set(self.numa) & set(device.numa_nodes):
+            near = ", ".join(map(str, device.numa_nodes)) or "unknown"
+            return f"NUMA node {near} is not {_either(map(str, self.numa))}"
+        return ""
+
+
+ANY = Match()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    match: Match = ANY
+    resource: ResourceName | None = None  # None: leave the device out
+    replicas: int = 1
+    strategy: Strategy = Strategy.ALIGNED
+    extra: Edits = NO_EDITS
+    prepare: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Which rule a device met, and why not an earlier one. Rules count from 0 here, from 1 in words."""
+
+    device: DeviceId
+    rule: int | None
+    label: str
+    resource: ResourceName | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    resources: tuple[Resource, ...]  # by name; only those with at least one slot
+    hits: tuple[Hit, ...]  # in device order
+    problems: tuple[str, ...]  # devices left out through no rule's wish
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A resource being filled. Its settings are those of the first rule that names it."""
+
+    rule: Rule
+    slots: list[Slot] = field(default_factory=list)
+
+
+def assign(inventory: Inventory, rules: Sequence[Rule]) -> Assignment:
+    devices, problems = _unique(inventory.devices)
+    if len(devices) != len(inventory.devices):
+        inventory = replace(inventory, devices=tuple(devices))
+    first_rules: dict[ResourceName, Rule] = {}
+    for rule in rules:
+        if rule.resource is not None:
+            first_rules.setdefault(rule.resource, rule)
+    drafts: dict[ResourceName, _Draft] = {}
+    taken: dict[SlotId, DeviceId] = {}
+    hits: list[Hit] = []
+    for device in sorted(devices, key=device_key):
+        hit = _find(device, rules)
+        hits.append(hit)
+        if hit.rule is None or hit.resource is None:
+            continue
+        try:
+            slots = _slots(device, rules[hit.rule].replicas, taken)
+        except UsageError as error:
+            problems.append(f"device {device.id!r} is left out: {error}")
+            continue
+        taken.update((slot.id, device.id) for slot in slots)
+        drafts.setdefault(hit.resource, _Draft(first_rules[hit.resource])).slots.extend(slots)
+    resources = tuple(
+        Resource(
+            name=name,
+            slots=tuple(draft.slots),
+            inventory=inventory,
+            strategy=draft.rule.strategy,
+            extra=draft.rule.extra,
+            prepare=draft.rule.prepare,
+        )
+        for name, draft in sorted(drafts.items())
+    )
+    return Assignment(resources, tuple(hits), tuple(problems))
+
+
+def check_rules(rules: Sequence[Rule]) -> tuple[str, ...]:
+    """Contradictions between rules, and rules that can do nothing."""
+    problems: list[str] = []
+    settings: dict[ResourceName, int] = {}
+    closed: int | None = None  # the first rule that takes every device
+    for number, rule in enumerate(rules):
+        name = _named(number, rule)
+        if closed is not None:
+            problems.append(
+                f"{name} is never reached: {_named(closed, rules[closed])} already takes every device. Move it up"
+            )
+        elif (twin := _same_match(rules, number)) is not None:
+            problems.append(
+                f"{name} is never reached: {_named(twin, rules[twin])} matches the same devices. Remove one of them"
+            )
+        if closed is None and rule.match.everything:
+            closed = number
+        problems += [f"{name}: {problem}" for problem in _own_problems(rule)]
+        if rule.resource is None:
+            continue
+        first = settings.setdefault(rule.resource, number)
+        for part in _differences(rules[first], rule):
+            problems.append(
+                f"{name} gives {rule.resource} another {part} than {_named(first, rules[first])}. "
+                f"A resource has one {part}: make them equal, or use two resource names"
+            )
+    return tuple(problems)
+
+
+def _find(device: Device, rules: Sequence[Rule]) -> Hit:
+    misses: list[str] = []
+    for number, rule in enumerate(rules):
+        miss = rule.match.miss(device)
+        if not miss:
+            verdict = f"matches {_named(number, rule)}"
+            if rule.resource is None:
+                verdict += ", which leaves it out"
+            return Hit(device.id, number, rule.label, rule.resource, "; ".join([verdict, *misses]))
+        misses.append(f"not {_named(number, rule)}: {miss}")
+    return Hit(device.id, None, "", None, "; ".join(["no rule matches", *misses]))
+
+
+def _slots(device: Device, replicas: int, taken: dict[SlotId, DeviceId]) -> tuple[Slot, ...]:
+    slots = slots_for(device, replicas)
+    parse_slot_id(slots[-1].id)  # the longest of them
+    for slot in slots:
+        if slot.id in taken:
+            raise InvalidName("slot id", slot.id, f"device {taken[slot.id]!r} has it already; ids must be unique")
+    return slots
+
+
+def _unique(devices: Iterable[Device]) -> tuple[list[Device], list[str]]:
+    """The first of each id. The kubelet counts an id twice if it is listed once healthy and once not."""
+    kept: dict[DeviceId, Device] = {}
+    problems: list[str] = []
+    for device in devices:
+        if device.id in kept:
+            problems.append(f"device {device.id!r} was found twice; the second one is left out")
+        else:
+            kept[device.id] = device
+    return list(kept.values()), problems
+
+
+def _own_problems(rule: Rule) -> Iterable[str]:
+    match = rule.match
+    if rule.replicas < 1:
+        yield f"replicas is {rule.replicas}; it must be at least 1"
+    if rule.resource is None and rule.replicas > 1:
+        yield "replicas has no effect on devices that are left out"
+    if (
+        match.memory_min_bytes is not None
+        and match.memory_max_bytes is not None
+        and match.memory_min_bytes > match.memory_max_bytes
+    ):
+        yield f"no memory is at least {match.memory_min_bytes:,} and at most {match.memory_max_bytes:,} bytes"
+
+
+def _differences(one: Rule, other: Rule) -> Iterable[str]:
+    if one.strategy != other.strategy:
+        yield "strategy"
+    if one.extra != other.extra:
+        yield "set of extra edits"
+    if one.prepare != other.prepare:
+        yield "prepare setting"
+
+
+def _same_match(rules: Sequence[Rule], number: int) -> int | None:
+    match = rules[number].match
+    return next((earlier for earlier in range(number) if rules[earlier].match == match), None)
+
+
+def _named(number: int, rule: Rule) -> str:
+    return f"rule {number + 1} ({rule.label})" if rule.label else f"rule {number + 1}"
+
+
+def _any_glob(text: str, globs: Iterable[str], *, fold: bool) -> bool:
+    if fold:
+        return any(fnmatchcase(text.lower(), glob.lower()) for glob in globs)
+    return any(fnmatchcase(text, glob) for glob in globs)
+
+
+def _either(options: Iterable[str]) -> str:
+    return " or ".join(repr(option) for option in options)

@@ -1,0 +1,90 @@
+"""A slot that may be in use never vanishes."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.model.health import Health
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+from fairlead.model.resource import Resource, Slot
+from fairlead.policy.retain import retain
+
+NOBODY: frozenset[SlotId] = frozenset()
+
+
+def resource(*ids: str) -> Resource:
+    return Resource(ResourceName("example.com/gpu"), tuple(Slot(SlotId(i), DeviceId(i)) for i in ids))
+
+
+def listed(of: Resource) -> list[tuple[str, float | None]]:
+    return [(slot.id, slot.retired_s) for slot in of.slots]
+
+
+def held(*ids: str) -> frozenset[SlotId]:
+    return frozenset(SlotId(i) for i in ids)
+
+
+def test_a_first_list_is_taken_as_it_is() -> None:
+    new = resource("a", "b")
+    assert retain(None, new, None, now_s=5.0) is new
+
+
+def test_an_unchanged_list_is_the_same_object() -> None:
+    new = resource("a", "b")
+    assert retain(resource("a", "b"), new, NOBODY, now_s=5.0) is new
+
+
+def test_a_slot_that_left_is_listed_last_as_retired_and_unhealthy() -> None:
+    kept = retain(resource("a", "c", "b"), resource("z"), NOBODY, now_s=5.0)
+    assert listed(kept) == [("z", None), ("a", 5.0), ("b", 5.0), ("c", 5.0)]
+    assert kept.condition(kept.slots[1]).health is Health.UNHEALTHY
+
+
+def test_a_retired_slot_leaves_when_the_hold_is_over_and_nobody_holds_it() -> None:
+    kept = retain(resource("a"), resource(), NOBODY, now_s=5.0, hold_s=60.0)
+    assert listed(retain(kept, resource(), NOBODY, now_s=64.9, hold_s=60.0)) == [("a", 5.0)]
+    assert listed(retain(kept, resource(), NOBODY, now_s=65.0, hold_s=60.0)) == []
+
+
+def test_a_held_slot_stays_however_long_it_takes() -> None:
+    kept = retain(resource("a"), resource(), held("a"), now_s=5.0)
+    assert listed(retain(kept, resource(), held("a"), now_s=1e9)) == [("a", 5.0)]
+
+
+def test_not_knowing_who_holds_it_keeps_it() -> None:
+    kept = retain(resource("a"), resource(), None, now_s=5.0)
+    assert listed(retain(kept, resource(), None, now_s=1e9)) == [("a", 5.0)]
+
+
+def test_a_slot_that_comes_back_is_offered_again() -> None:
+    kept = retain(resource("a", "b"), resource("b"), NOBODY, now_s=5.0)
+    back = retain(kept, resource("a", "b"), NOBODY, now_s=6.0)
+    assert listed(back) == [("a", None), ("b", None)]
+
+
+def test_retired_slots_in_the_new_list_keep_their_time() -> None:
+    kept = retain(resource("a"), resource("b"), NOBODY, now_s=5.0)
+    again = retain(resource("a", "b"), kept, NOBODY, now_s=9.0)
+    assert listed(again) == [("b", None), ("a", 5.0)]
+
+
+IDS = st.frozensets(st.sampled_from("abcde"))
+
+
+@given(st.lists(st.tuples(IDS, st.none() | IDS, st.floats(0, 100)), min_size=1, max_size=12))
+def test_through_any_history_held_slots_stay_and_offered_slots_are_offered(
+    history: list[tuple[frozenset[str], frozenset[str] | None, float]],
+) -> None:
+    current: Resource | None = None
+    now_s = 0.0
+    for offered, holders, passed_s in history:
+        now_s += passed_s
+        before = {slot.id for slot in current.slots} if current else set()
+        new = resource(*sorted(offered))
+        current = retain(current, new, None if holders is None else held(*holders), now_s=now_s)
+        after = {slot.id for slot in current.slots}
+        assert len(after) == len(current.slots)
+        assert {slot.id for slot in current.slots if slot.retired_s is None} == offered
+        assert (before if holders is None else before & holders) <= after
+        assert replace(current, slots=current.slots[: len(offered)]) == new

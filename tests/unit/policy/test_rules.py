@@ -1,0 +1,181 @@
+"""First match wins, every device can say why, and one odd device never spoils the others."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from fairlead.model.device import Device
+from fairlead.model.edits import Edits
+from fairlead.model.inventory import Inventory
+from fairlead.model.names import DeviceId, ResourceName
+from fairlead.model.resource import Strategy
+from fairlead.policy.rules import ANY, Match, Rule, assign, check_rules
+
+GPU, MIG = ResourceName("nvidia.com/gpu"), ResourceName("nvidia.com/mig")
+GIB = 1024**3
+
+A100 = Device(
+    DeviceId("GPU-a"),
+    index="0",
+    vendor="NVIDIA",
+    model="A100-SXM4-40GB",
+    memory_bytes=40 * GIB,
+    pci_address="0000:3B:00.0",
+    numa_nodes=(1,),
+)
+T4 = Device(DeviceId("GPU-t"), index="1", vendor="NVIDIA", model="Tesla T4", memory_bytes=16 * GIB)
+PART = Device(DeviceId("MIG-1"), index="0:1", vendor="NVIDIA", model="A100 1g.5gb", parent=A100.id)
+
+
+def ids(devices: tuple[Device, ...], rules: list[Rule]) -> dict[str, list[str]]:
+    return {r.name: [s.id for s in r.slots] for r in assign(Inventory(devices), rules).resources}
+
+
+@pytest.mark.parametrize(
+    ("match", "expected"),
+    [
+        (ANY, "at"),
+        (Match(ids=("GPU-a",)), "a"),
+        (Match(ids=("gpu-*",)), ""),
+        (Match(indexes=("0", "7")), "a"),
+        (Match(indexes=("0:*",)), ""),
+        (Match(pci=("0000:3b:*",)), "a"),
+        (Match(vendors=("nvidia",)), "at"),
+        (Match(models=("*t4*",)), "t"),
+        (Match(models=("a100*", "tesla*")), "at"),
+        (Match(memory_min_bytes=40 * GIB), "a"),
+        (Match(memory_max_bytes=16 * GIB), "t"),
+        (Match(memory_min_bytes=16 * GIB, memory_max_bytes=39 * GIB), "t"),
+        (Match(numa=(0, 1)), "a"),
+        (Match(numa=(0,)), ""),
+        (Match(models=("*t4*",), numa=(1,)), ""),
+    ],
+)
+def test_every_given_part_must_match(match: Match, expected: str) -> None:
+    slots = ids((A100, T4), [Rule(match, GPU)]).get(GPU, [])
+    assert [slot[-1] for slot in slots] == list(expected)
+
+
+def test_partitions_are_matched_by_their_index() -> None:
+    assert ids((A100, PART), [Rule(Match(indexes=("0:*",)), MIG), Rule(ANY, GPU)]) == {GPU: ["GPU-a"], MIG: ["MIG-1"]}
+
+
+def test_the_first_match_wins_and_says_why_not_the_earlier_ones() -> None:
+    rules = [Rule(Match(models=("A100*",)), GPU), Rule(ANY, MIG, label="rest")]
+    a, t = assign(Inventory((A100, T4)), rules).hits
+    assert (a.device, a.rule, a.resource, a.reason) == ("GPU-a", 0, GPU, "matches rule 1")
+    assert (t.rule, t.label) == (1, "rest")
+    assert t.reason == "matches rule 2 (rest); not rule 1: model 'Tesla T4' is not 'A100*'"
+
+
+def test_a_device_can_be_left_out_by_rule_or_by_having_none() -> None:
+    by_rule = assign(Inventory((A100,)), [Rule(ANY, None), Rule(ANY, GPU)])
+    assert by_rule.resources == ()
+    assert by_rule.hits[0].reason == "matches rule 1, which leaves it out"
+    by_none = assign(Inventory((T4,)), [Rule(Match(numa=(2,)), GPU)])
+    assert (by_none.hits[0].rule, by_none.resources, by_none.problems) == (None, (), ())
+    assert by_none.hits[0].reason == "no rule matches; not rule 1: NUMA node unknown is not '2'"
+
+
+@pytest.mark.parametrize(
+    ("match", "words"),
+    [
+        (Match(memory_min_bytes=50), "memory 42 bytes is under 50"),
+        (Match(memory_max_bytes=41), "memory 42 bytes is over 41"),
+        (Match(pci=("x",)), "pci address '' is not 'x'"),
+    ],
+)
+def test_a_miss_names_the_part_that_failed(match: Match, words: str) -> None:
+    assert match.miss(Device(DeviceId("d"), memory_bytes=42)) == words
+
+
+def test_slots_come_in_device_order_however_the_backend_lists_them() -> None:
+    devices = [Device(DeviceId(f"d{n}"), index=str(n)) for n in range(12)]
+    random.Random(3).shuffle(devices)
+    assert ids(tuple(devices), [Rule(ANY, GPU)])[GPU] == [f"d{n}" for n in range(12)]
+
+
+def test_resources_come_by_name_and_carry_the_rule() -> None:
+    extra = Edits(env={"A": "1"})
+    rules = [
+        Rule(Match(indexes=("1",)), MIG, replicas=2, strategy=Strategy.SPREAD, extra=extra, prepare=True),
+        Rule(ANY, GPU),
+    ]
+    gpu, mig = assign(Inventory((A100, T4)), rules).resources
+    assert (gpu.name, mig.name) == (GPU, MIG)
+    assert (mig.strategy, mig.extra, mig.prepare) == (Strategy.SPREAD, extra, True)
+    assert [slot.id for slot in mig.slots] == ["GPU-t::0", "GPU-t::1"]
+    assert mig.device(mig.slots[0]) == T4
+
+
+def test_two_rules_fill_one_resource_with_the_settings_of_the_first_rule() -> None:
+    rules = [Rule(Match(indexes=("1",)), GPU, strategy=Strategy.PACK), Rule(ANY, GPU, replicas=2)]
+    (gpu,) = assign(Inventory((A100, T4)), rules).resources
+    assert gpu.strategy is Strategy.PACK
+    assert [slot.id for slot in gpu.slots] == ["GPU-a::0", "GPU-a::1", "GPU-t"]
+
+
+def test_a_device_found_twice_is_offered_once() -> None:
+    result = assign(Inventory((A100, replace(A100, model="other"))), [Rule(ANY, GPU)])
+    assert [slot.id for slot in result.resources[0].slots] == ["GPU-a"]
+    assert result.resources[0].device(result.resources[0].slots[0]) == A100
+    assert result.problems == ("device 'GPU-a' was found twice; the second one is left out",)
+
+
+def test_colliding_slot_ids_leave_out_the_later_device_even_across_resources() -> None:
+    plain, tricky = Device(DeviceId("x"), index="0"), Device(DeviceId("x::1"), index="1")
+    rules = [Rule(Match(indexes=("0",)), GPU, replicas=2), Rule(ANY, MIG)]
+    result = assign(Inventory((tricky, plain)), rules)
+    assert ids((tricky, plain), rules) == {GPU: ["x::0", "x::1"]}
+    assert len(result.problems) == 1
+    assert "device 'x::1' is left out" in result.problems[0]
+
+
+@pytest.mark.parametrize(("device_id", "words"), [("x" * 64, "63 is the limit"), ("", "empty"), ("a b", "a space")])
+def test_an_id_that_the_kubelet_would_not_take_leaves_out_that_device_only(device_id: str, words: str) -> None:
+    result = assign(Inventory((Device(DeviceId(device_id)), T4)), [Rule(ANY, GPU)])
+    assert [slot.id for slot in result.resources[0].slots] == ["GPU-t"]
+    assert len(result.problems) == 1
+    assert words in result.problems[0]
+
+
+def test_an_id_that_is_too_long_only_for_its_last_replica_is_left_out() -> None:
+    device = Device(DeviceId("x" * 60))
+    assert assign(Inventory((device,)), [Rule(ANY, GPU, replicas=10)]).problems == ()
+    assert len(assign(Inventory((device,)), [Rule(ANY, GPU, replicas=11)]).problems) == 1
+
+
+def test_no_replicas_at_all_is_a_problem_not_a_crash() -> None:
+    result = assign(Inventory((T4,)), [Rule(ANY, GPU, replicas=0)])
+    assert result.resources == ()
+    assert "0 replicas" in result.problems[0]
+
+
+def test_good_rules_have_no_problems() -> None:
+    assert check_rules([Rule(Match(indexes=("0",)), GPU), Rule(Match(indexes=("1",)), GPU), Rule(ANY, None)]) == ()
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ([Rule(ANY, GPU, replicas=0)], "rule 1: replicas is 0; it must be at least 1"),
+        (
+            [Rule(ANY, GPU), Rule(Match(ids=("a",)), MIG, label="late")],
+            "rule 2 (late) is never reached: rule 1 already",
+        ),
+        (
+            [Rule(Match(ids=("a",)), GPU), Rule(Match(ids=("a",)), MIG)],
+            "rule 2 is never reached: rule 1 matches the same",
+        ),
+        ([Rule(Match(ids=("a",)), GPU), Rule(ANY, GPU, strategy=Strategy.PACK)], "another strategy than rule 1"),
+        ([Rule(Match(ids=("a",)), GPU), Rule(ANY, GPU, extra=Edits(env={"A": "1"}))], "another set of extra edits"),
+        ([Rule(Match(ids=("a",)), GPU), Rule(ANY, GPU, prepare=True)], "another prepare setting"),
+        ([Rule(Match(memory_min_bytes=2, memory_max_bytes=1), GPU)], "no memory is at least 2 and at most 1 bytes"),
+        ([Rule(ANY, None, replicas=3)], "replicas has no effect"),
+    ],
+)
+def test_a_contradiction_is_named(rules: list[Rule], words: str) -> None:
+    problems = check_rules(rules)
+    assert len(problems) == 1
+    assert words in problems[0]
