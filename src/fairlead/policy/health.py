@@ -1,0 +1,188 @@
+"""Health: one small state machine per device, driven by what a cause means, not by whether a call returned 0.
+
+    healthy -> suspect -> unhealthy -> probation -> healthy
+
+- APPLICATION never changes health; it is kept as a note.
+- TRANSIENT makes a device suspect (still offered); a second one within the window withdraws it.
+- NEEDS_RESET and PERMANENT withdraw it at once. PERMANENT waits for `cleared`, whatever the probes say.
+- The way back: the hold is over and enough probes in a row were clean -> probation -> healthy.
+- A device that falls again soon is held longer, up to a cap; one that keeps falling is put in quarantine.
+- No data is not an event: nobody calls, nothing changes.
+
+Without probes (`Track(probed=False)`) a TRANSIENT cause passes by time alone; NEEDS_RESET waits for `cleared`.
+
+Pure: time comes in as `now_s`. An event that changes nothing returns the same object. Knows nothing of devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fairlead.model.health import HEALTHY, Cause, CauseKind, Condition, Health
+
+FLAPPING = "flapping"
+_WEIGHT = {CauseKind.APPLICATION: 0, CauseKind.TRANSIENT: 1, CauseKind.NEEDS_RESET: 2, CauseKind.PERMANENT: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    suspect_s: float = 60.0  # a second transient fault within this time withdraws the device
+    clean_probes: int = 3  # probes in a row that must find nothing before probation
+    hold_s: float = 30.0  # shortest time withdrawn, counted from the last fault
+    hold_growth: float = 2.0  # each further fall within the flap window multiplies the hold
+    hold_max_s: float = 1800.0  # and this is where it stops
+    probation_s: float = 60.0  # time without a fault before the device is offered again
+    flap_window_s: float = 3600.0  # falls are counted over this time
+    flap_count: int = 5  # this many falls within it are flapping
+    quarantine_s: float = 7200.0  # the hold of a flapping device
+
+
+DEFAULT = Tuning()
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A device's condition, and what the next decision needs to remember."""
+
+    condition: Condition = HEALTHY
+    probed: bool = True  # someone asks this device how it is
+    causes: tuple[Cause, ...] = ()  # open causes, the weightiest first
+    clean: int = 0  # clean probes in a row
+    excused: bool = False  # every cause was declared over: no probe has to confirm it
+    until_s: float = 0.0  # end of the suspect window, the hold or the probation
+    hold_s: float = 0.0  # the hold of the last fall
+    falls: tuple[float, ...] = ()  # when the device was withdrawn, within the flap window
+    note: Cause | None = None  # the last application fault
+
+
+def fault(track: Track, cause: Cause, now_s: float, tuning: Tuning = DEFAULT) -> Track:
+    """Something was seen wrong."""
+    if cause.kind is CauseKind.APPLICATION:
+        return track if track.note == cause else replace(track, note=cause)
+    track = tick(track, now_s, tuning)
+    health = track.condition.health
+    if health is Health.UNHEALTHY:
+        return _worsen(track, cause, now_s)
+    if health is Health.HEALTHY and cause.kind is CauseKind.TRANSIENT:
+        condition = Condition(Health.SUSPECT, cause, now_s)
+        return replace(track, condition=condition, causes=(cause,), until_s=now_s + tuning.suspect_s)
+    return _fall(track, cause, now_s, tuning)
+
+
+def clean(track: Track, now_s: float, tuning: Tuning = DEFAULT) -> Track:
+    """A probe found nothing wrong."""
+    if track.condition.health is Health.UNHEALTHY and track.clean < tuning.clean_probes:
+        track = replace(track, clean=track.clean + 1)
+    return tick(track, now_s, tuning)
+
+
+def cleared(track: Track, code: str | None, now_s: float, tuning: Tuning = DEFAULT) -> Track:
+    """One cause is over, or every cause: a reset was seen, or an operator said so.
+
+    With a code, the hold still runs its course; when it was the last cause, no probe has to confirm it. Without a code,
+    or for the code "flapping", the past is forgotten and probation starts at once.
+    """
+    health = track.condition.health
+    if health is Health.HEALTHY and code is None and track.falls:
+        return replace(track, falls=(), hold_s=0.0)
+    if health in {Health.HEALTHY, Health.PROBATION}:
+        return track
+    latched = any(cause.kind is CauseKind.PERMANENT for cause in track.causes)
+    all_over = code is None or (code == FLAPPING and _shown_as(track, FLAPPING) and not latched)
+    left = () if all_over else tuple(cause for cause in track.causes if cause.code != code)
+    if not all_over and left == track.causes:
+        return track
+    if health is Health.SUSPECT:
+        return _heal(track, now_s)
+    if all_over:
+        track = replace(track, falls=(), hold_s=0.0, until_s=now_s)
+    condition = track.condition
+    if left and not _shown_as(track, FLAPPING):
+        condition = replace(condition, cause=left[0])
+    return tick(replace(track, condition=condition, causes=left, excused=not left), now_s, tuning)
+
+
+def tick(track: Track, now_s: float, tuning: Tuning = DEFAULT) -> Track:
+    """Time passed: takes the step that is due, if any."""
+    if track.condition.health is Health.HEALTHY or now_s < track.until_s:
+        return track
+    if track.condition.health is not Health.UNHEALTHY:
+        return _heal(track, now_s)
+    if not _may_return(track, tuning):
+        return track
+    condition = Condition(Health.PROBATION, track.condition.cause, now_s)
+    return replace(track, condition=condition, causes=(), until_s=now_s + tuning.probation_s)
+
+
+def next_wakeup_s(track: Track, tuning: Tuning = DEFAULT) -> float | None:
+    """When `tick` will have something to do. None: only an event can change this track."""
+    health = track.condition.health
+    if health is Health.HEALTHY or (health is Health.UNHEALTHY and not _may_return(track, tuning)):
+        return None
+    return track.until_s
+
+
+def _may_return(track: Track, tuning: Tuning) -> bool:
+    """Whether only the hold keeps the device away."""
+    weight = max((_WEIGHT[cause.kind] for cause in track.causes), default=0)
+    if weight == _WEIGHT[CauseKind.PERMANENT]:
+        return False
+    if track.excused:
+        return True
+    if track.probed:
+        return track.clean >= tuning.clean_probes
+    return weight <= _WEIGHT[CauseKind.TRANSIENT]
+
+
+def _fall(track: Track, cause: Cause, now_s: float, tuning: Tuning) -> Track:
+    recent = tuple(fall_s for fall_s in track.falls if now_s - fall_s < tuning.flap_window_s)
+    falls = (*recent, now_s)
+    again = recent or track.condition.health is Health.PROBATION
+    hold_s = min(tuning.hold_max_s, track.hold_s * tuning.hold_growth) if again and track.hold_s else tuning.hold_s
+    wait_s, shown = hold_s, cause
+    if len(falls) >= tuning.flap_count:
+        wait_s = max(hold_s, tuning.quarantine_s)
+        if cause.kind is not CauseKind.PERMANENT:  # that one must stay in sight: an operator clears it by its code
+            shown = Cause(
+                FLAPPING, cause.kind, f"withdrawn {len(falls)} times in {tuning.flap_window_s:g} s; last by {cause}"
+            )
+    return replace(
+        track,
+        condition=Condition(Health.UNHEALTHY, shown, now_s),
+        causes=_add(track.causes, cause),
+        clean=0,
+        excused=False,
+        until_s=now_s + wait_s,
+        hold_s=hold_s,
+        falls=falls,
+    )
+
+
+def _worsen(track: Track, cause: Cause, now_s: float) -> Track:
+    """Another fault while withdrawn: the hold starts again. The first cause stays in sight unless this one is worse."""
+    causes = _add(track.causes, cause)
+    condition = track.condition
+    shown = condition.cause
+    if shown is None or _WEIGHT[cause.kind] > _WEIGHT[shown.kind]:
+        condition = replace(condition, cause=cause)
+    until_s = max(track.until_s, now_s + track.hold_s)
+    return replace(track, condition=condition, causes=causes, clean=0, excused=False, until_s=until_s)
+
+
+def _heal(track: Track, now_s: float) -> Track:
+    """Back in trust. The falls are remembered for the flap window."""
+    condition = Condition(Health.HEALTHY, None, now_s)
+    return replace(track, condition=condition, causes=(), clean=0, excused=False, until_s=0.0)
+
+
+def _add(causes: tuple[Cause, ...], cause: Cause) -> tuple[Cause, ...]:
+    """One cause per code, the weightiest first, then the oldest."""
+    known = next((other for other in causes if other.code == cause.code), None)
+    if known is not None and _WEIGHT[known.kind] >= _WEIGHT[cause.kind]:
+        return causes
+    rest = tuple(other for other in causes if other.code != cause.code)
+    return tuple(sorted((*rest, cause), key=lambda other: -_WEIGHT[other.kind]))
+
+
+def _shown_as(track: Track, code: str) -> bool:
+    return track.condition.cause is not None and track.condition.cause.code == code
