@@ -102,7 +102,7 @@ def parse_yaml(text: str | bytes, source: str) -> Any:
 
 
 def did_you_mean(word: object, known: Iterable[str], *, also: Iterable[str] = ()) -> str:
-    """The end of an error sentence: did you mean this one, and what is known. `also`: guessed from, too long to list."""
+    """The end of an error sentence: a guess, and what is known. `also` holds names to guess from, too many to list."""
     # Imported here: only an error needs it.
     from difflib import get_close_matches  # noqa: PLC0415 - see above
 

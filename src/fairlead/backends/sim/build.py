@@ -71,7 +71,8 @@ def _device(group: Group, fleet: str, number: int, i: int) -> Device:
 def _parts(group: Group, whole: Device, fleet: str) -> list[Device]:
     parts: list[Device] = []
     for spec in group.partitions:
-        parts += (_part(spec, whole, fleet, len(parts) + i) for i in range(spec.count))
+        first = len(parts)
+        parts += [_part(spec, whole, fleet, first + i) for i in range(spec.count)]
     return parts
 
 
