@@ -1,0 +1,30 @@
+"""A kubelet small enough to embed and faithful enough to trust.
+
+It speaks to device plugins over real sockets with another gRPC than Fairlead's own, so that every test that uses it
+is also a test of interoperability. It imports nothing of Fairlead outside this room.
+"""
+
+from fairlead.standin.calls import Call
+from fairlead.standin.clock import Clock, FakeClock, SystemClock, Timings
+from fairlead.standin.errors import KubeletPanicked
+from fairlead.standin.faults import Defects, Faults
+from fairlead.standin.kubelet import Kubelet, Node
+from fairlead.standin.ledger import DeviceNode, Mount
+from fairlead.standin.pods import Container, Pod
+
+__all__ = [
+    "Call",
+    "Clock",
+    "Container",
+    "Defects",
+    "DeviceNode",
+    "FakeClock",
+    "Faults",
+    "Kubelet",
+    "KubeletPanicked",
+    "Mount",
+    "Node",
+    "Pod",
+    "SystemClock",
+    "Timings",
+]

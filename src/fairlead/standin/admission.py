@@ -1,0 +1,265 @@
+"""Admission: choosing devices for a container, asking the plugin, booking the answer.
+
+Owns the order of checks and their texts. Sees pods only as uids, names and limits; writes no file itself.
+"""
+
+import random
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fairlead.standin import topology
+from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
+from fairlead.standin.devices import NO_NUMA, DeviceTable, Endpoint
+from fairlead.standin.errors import CallFailed, KubeletPanicked, Rejected
+from fairlead.standin.faults import Defects
+from fairlead.standin.ledger import Grant, Ledger, RunOptions, merge
+from fairlead.standin.plugin import Plugin
+from fairlead.standin.pods import Container, Pod
+
+T = TypeVar("T")
+
+
+class Misaligned(Exception):
+    """The topology policy refuses the container."""
+
+
+@dataclass(slots=True)
+class Admission:
+    table: DeviceTable
+    ledger: Ledger
+    rng: random.Random
+    defects: Defects
+    policy: topology.Policy
+    numa_nodes: tuple[int, ...]
+    # Writes the checkpoint.
+    save: Callable[[], None]
+    # Uids of the pods that keep their devices.
+    active: Callable[[], set[str]]
+    # Containers found running when the kubelet started; they count until the sources of pods are ready.
+    was_running: frozenset[tuple[str, str]] = frozenset()
+    sources_ready: bool = True
+    _reusable: dict[str, set[str]] = field(default_factory=dict)
+    _reusable_of: str = ""
+    _pending: str = ""
+
+    async def admit(self, pod: Pod) -> None:
+        """Book devices for every container of the pod, init containers first. Raises Rejected or Misaligned."""
+        self._pending = pod.uid
+        for container in pod.containers.values():
+            hint, admitted = self._hint(pod, container)
+            if not admitted:
+                raise Misaligned("Resources cannot be allocated with Topology locality")
+            await self.allocate(pod, container, hint)
+
+    async def allocate(self, pod: Pod, container: Container, hint: topology.Hint | None = None) -> None:
+        if self._reusable_of != pod.uid:
+            self._reusable, self._reusable_of = {}, pod.uid
+        await self._allocate(pod, container, None if hint is None else hint.nodes)
+        for resource, grant in self.ledger.of_container(pod.uid, container.name).items():
+            # Only what a plain init container held is free for those after it.
+            if container.kind == "init":
+                self._reusable.setdefault(resource, set()).update(grant.ids)
+            else:
+                self._reusable.get(resource, set()).difference_update(grant.ids)
+
+    async def run_options(self, pod: Pod, container: Container) -> RunOptions:
+        """What the container starts with; asks PreStartContainer where the plugin wants it. Raises Rejected."""
+        missing = False
+        for resource, limit in self._shuffled(container.limits.items()):
+            if not self.table.knows(resource) or limit == 0:
+                continue
+            await self._pre_start(pod, container, resource)
+            missing = missing or self.ledger.ids(pod.uid, container.name, resource) is None
+        if missing and pod.uid in self.active():
+            await self.allocate(pod, container)
+        grants = self.ledger.of_container(pod.uid, container.name)
+        return merge(grant.answer for _, grant in self._shuffled(grants.items()))
+
+    def free_inactive(self) -> None:
+        """Give back the devices of pods that are no longer active. Waits until all pods are known."""
+        if not self.sources_ready:
+            return
+        gone = self.ledger.pods() - self.active() - {self._pending}
+        if gone:
+            self.ledger.drop(gone)
+            self.table.allocated = self.ledger.allocated()
+
+    async def _allocate(self, pod: Pod, container: Container, nodes: frozenset[int] | None) -> None:
+        freed = changed = False
+        for resource, limit in self._shuffled(container.limits.items()):
+            if not self.table.knows(resource):
+                continue  # a name nobody registered gets nothing, silently
+            if not freed:
+                self.free_inactive()
+                freed = True
+            ids = await self._choose(pod, container, resource, limit, nodes)
+            if not ids:
+                continue
+            changed = True
+            grant = await self._ask(resource, ids)
+            self.ledger.put(pod.uid, container.name, resource, grant)
+        if changed:
+            self.save()
+
+    async def _ask(self, resource: str, ids: set[str]) -> Grant:
+        endpoint = self.table.endpoints.get(resource)
+        if endpoint is None:
+            self.table.allocated = self.ledger.allocated()
+            raise Rejected(f"unknown Device Plugin {resource}")
+        try:
+            plugin = _live(endpoint, resource)
+            answer = await plugin.allocate(self._shuffled(ids))
+        except (CallFailed, Rejected) as error:
+            self.table.allocated = self.ledger.allocated()
+            raise Rejected(str(error)) from None
+        if not answer.container_responses:
+            if not self.defects.leak_on_empty_answer:
+                self.table.allocated = self.ledger.allocated()
+            raise Rejected(f"no containers return in allocation response {_one_line(answer)}")
+        return Grant(self._by_node(resource, ids), answer.container_responses[0])
+
+    def _by_node(self, resource: str, ids: set[str]) -> dict[int, tuple[str, ...]]:
+        by_node: dict[int, list[str]] = {}
+        for i in self._shuffled(ids):
+            try:
+                nodes = self.table.nodes_of(resource, i)
+            except KeyError:
+                raise KubeletPanicked(
+                    f"device {i!r} of {resource} left the list while Allocate for it was running: a real kubelet "
+                    f"dereferences nil here and crashes. Report such a device Unhealthy until it is free"
+                ) from None
+            for node in nodes or (NO_NUMA,):
+                by_node.setdefault(node, []).append(i)
+        return {node: tuple(members) for node, members in by_node.items()}
+
+    async def _choose(
+        self, pod: Pod, container: Container, resource: str, required: int, nodes: frozenset[int] | None
+    ) -> set[str]:
+        """The ids to ask for; empty when nothing more is needed."""
+        stored = self.ledger.ids(pod.uid, container.name, resource)
+        if stored is not None and len(stored) != required:
+            raise Rejected(
+                f'pod "{pod.uid}" container "{container.name}" changed request for resource "{resource}" '
+                f"from {len(stored)} to {required}"
+            )
+        if not self.sources_ready and (pod.uid, container.name) in self.was_running:
+            return set()
+        healthy = self.table.healthy.get(resource)
+        if healthy is None:
+            raise Rejected(f"cannot allocate unregistered device {resource}")
+        if not healthy:
+            raise Rejected(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+        if stored is not None and not stored <= healthy:
+            raise Rejected(
+                f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+            )
+        if stored is not None or required == 0:
+            return set()
+        return await self._pick(resource, required, nodes)
+
+    async def _pick(self, resource: str, required: int, nodes: frozenset[int] | None) -> set[str]:
+        taken: set[str] = set()
+
+        def take(candidates: Collection[str]) -> bool:
+            """Book as many as are still needed, at random. True when there are enough."""
+            fresh = sorted(set(candidates) - taken)
+            chosen = self.rng.sample(fresh, min(len(fresh), required - len(taken)))
+            self.table.allocated.setdefault(resource, set()).update(chosen)
+            taken.update(chosen)
+            return len(taken) == required
+
+        # The health of devices that init containers leave behind is not checked again.
+        if take(self._reusable.get(resource, set())):
+            return taken
+        needed = required - len(taken)
+        available = self.table.available(resource)
+        if len(available) < needed:
+            raise Rejected(
+                f"requested number of devices unavailable for {resource}. "
+                f"Requested: {needed}, Available: {len(available)}"
+            )
+        places = {i: device.nodes for i, device in self.table.all.get(resource, {}).items()}
+        aligned, unaligned, without = topology.split(available, places, nodes)
+        if needed < len(aligned):
+            answer = await self._prefer(resource, aligned | taken, taken, required)
+            if take(answer & aligned) or take(aligned):
+                return taken
+        else:
+            if take(aligned):
+                return taken
+            answer = await self._prefer(resource, available | taken, taken, required)
+            if take(answer & available) or take(unaligned) or take(without):
+                return taken
+        raise Rejected(f"unexpectedly allocated less resources than required. Requested: {required}, Got: {len(taken)}")
+
+    async def _prefer(self, resource: str, available: set[str], must: set[str], size: int) -> set[str]:
+        endpoint = self._endpoint(resource)
+        if endpoint.options is None or not endpoint.options.get_preferred_allocation_available:
+            return set()
+        try:
+            plugin = _live(endpoint, resource)
+            ids = await plugin.prefer(self._shuffled(available), self._shuffled(must), size)
+        except (CallFailed, Rejected) as error:
+            raise Rejected(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from None
+        return set(ids or ())
+
+    async def _pre_start(self, pod: Pod, container: Container, resource: str) -> None:
+        endpoint = self._endpoint(resource)
+        if endpoint.options is None or not endpoint.options.pre_start_required:
+            return
+        ids = self.ledger.ids(pod.uid, container.name, resource)
+        if ids is None:
+            raise Rejected(
+                f"no devices found allocated in local cache for pod {pod.uid}, "
+                f"container {container.name}, resource {resource}"
+            )
+        try:
+            await _live(endpoint, resource).pre_start(self._shuffled(ids))
+        except (CallFailed, Rejected) as error:
+            raise Rejected(f"device plugin PreStartContainer rpc failed with err: {error}") from None
+
+    def _endpoint(self, resource: str) -> Endpoint:
+        endpoint = self.table.endpoints.get(resource)
+        if endpoint is None:
+            raise Rejected(f"endpoint not found in cache for a registered resource: {resource}")
+        return endpoint
+
+    def _hint(self, pod: Pod, container: Container) -> tuple[topology.Hint, bool]:
+        groups = [
+            self._hints(pod, container, resource, limit)
+            for resource, limit in container.limits.items()
+            if self.policy != "none" and self.table.knows(resource)
+        ]
+        return topology.decide(self.policy, groups, self.numa_nodes)
+
+    def _hints(self, pod: Pod, container: Container, resource: str, request: int) -> list[topology.Hint] | None:
+        if not self.table.is_topology_aware(resource):
+            return None
+        places = {i: device.nodes for i, device in self.table.all.get(resource, {}).items()}
+        stored = self.ledger.ids(pod.uid, container.name, resource)
+        if stored:
+            if len(stored) != request:
+                return []
+            return topology.hints_for(places, stored, (), request, self.numa_nodes)
+        available = self.table.available(resource)
+        reusable = self._reusable.get(resource, set()) if self._reusable_of == pod.uid else set()
+        if len(available | reusable) < request:
+            return []
+        return topology.hints_for(places, available, reusable, request, self.numa_nodes)
+
+    def _shuffled(self, items: Iterable[T]) -> list[T]:
+        """Any order, as Go's maps and sets give it, but the same one for the same seed."""
+        ordered = sorted(items, key=str)
+        self.rng.shuffle(ordered)
+        return ordered
+
+
+def _live(endpoint: Endpoint, resource: str) -> Plugin:
+    if endpoint.stopped_at_s is not None or not isinstance(endpoint.plugin, Plugin):
+        raise Rejected(f"endpoint {endpoint.plugin or f'&{{{resource}}}'} has been stopped")
+    return endpoint.plugin
+
+
+def _one_line(answer: dp.AllocateResponse) -> str:
+    return " ".join(str(answer).split()) or "&AllocateResponse{ContainerResponses:[]*ContainerAllocateResponse{},}"

@@ -1,0 +1,42 @@
+"""What can go wrong, in the kubelet's own words.
+
+Owns the exceptions and the Go spelling of a gRPC status. Opens no socket.
+"""
+
+import grpc
+
+_GO_CODES = {
+    grpc.StatusCode.CANCELLED: "Canceled",
+    grpc.StatusCode.UNKNOWN: "Unknown",
+    grpc.StatusCode.INVALID_ARGUMENT: "InvalidArgument",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "DeadlineExceeded",
+    grpc.StatusCode.NOT_FOUND: "NotFound",
+    grpc.StatusCode.ALREADY_EXISTS: "AlreadyExists",
+    grpc.StatusCode.PERMISSION_DENIED: "PermissionDenied",
+    grpc.StatusCode.UNAUTHENTICATED: "Unauthenticated",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "ResourceExhausted",
+    grpc.StatusCode.FAILED_PRECONDITION: "FailedPrecondition",
+    grpc.StatusCode.ABORTED: "Aborted",
+    grpc.StatusCode.UNIMPLEMENTED: "Unimplemented",
+    grpc.StatusCode.OUT_OF_RANGE: "OutOfRange",
+    grpc.StatusCode.INTERNAL: "Internal",
+    grpc.StatusCode.UNAVAILABLE: "Unavailable",
+    grpc.StatusCode.DATA_LOSS: "DataLoss",
+}
+
+
+class KubeletPanicked(Exception):
+    """The real kubelet would have crashed here. The stand-in has stopped."""
+
+
+class Rejected(Exception):
+    """A request the kubelet turns down, with its text."""
+
+
+class CallFailed(Exception):
+    """A call to a plugin ended with a status. Reads as the kubelet's log prints it."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"rpc error: code = {_GO_CODES.get(code, code.name)} desc = {details}")
+        self.code = code
+        self.details = details

@@ -1,0 +1,355 @@
+"""The stand-in kubelet: what tests and the demo hold in their hands.
+
+Owns what outlives a kubelet process: the pods, the node object, the record of calls. A process does the work.
+"""
+
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypeVar
+
+from fairlead.standin import topology
+from fairlead.standin.admission import Misaligned
+from fairlead.standin.calls import Call, Calls
+from fairlead.standin.changes import Tasks
+from fairlead.standin.clock import Clock, FakeClock, SystemClock, Timings
+from fairlead.standin.errors import KubeletPanicked, Rejected
+from fairlead.standin.faults import Defects, Faults
+from fairlead.standin.pods import Container, Limits, Pod, make_pod, out_of
+from fairlead.standin.process import Process, Setup
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The node object's numbers for device plugins' resources."""
+
+    capacity: dict[str, int] = field(default_factory=dict)
+    allocatable: dict[str, int] = field(default_factory=dict)
+
+
+class Kubelet:
+    """A kubelet in this process, on real sockets under `root`.
+
+    The same seed makes the same random choices. Keep `root` short: a socket path has 107 bytes at most.
+    """
+
+    def __init__(
+        self,
+        root: Path | str,
+        *,
+        seed: int = 0,
+        clock: Clock | None = None,
+        timings: Timings | None = None,
+        topology_policy: topology.Policy = "none",
+        numa_nodes: Sequence[int] = (0, 1),
+        defects: Defects | None = None,
+        rate_limit: bool = True,
+    ) -> None:
+        if topology_policy not in topology.POLICIES:
+            raise ValueError(f"topology policy {topology_policy!r} is unknown; use one of {topology.POLICIES}")
+        if topology_policy != "none" and len(numa_nodes) > topology.MAX_NODES:
+            raise ValueError(f"a topology policy takes at most {topology.MAX_NODES} NUMA nodes, not {len(numa_nodes)}")
+        self.faults = Faults()
+        self.panic: KubeletPanicked | None = None
+        self._setup = Setup(
+            root=Path(root),
+            clock=clock or SystemClock(),
+            timings=timings or Timings(),
+            defects=defects or Defects(),
+            faults=self.faults,
+            policy=topology_policy,
+            numa_nodes=tuple(numa_nodes),
+            rate_limit=rate_limit,
+            rng=random.Random(seed),  # noqa: S311 - repeatable choices are the point
+        )
+        self._calls = Calls(self._setup.changes)
+        self._tasks = Tasks()
+        self._pods: dict[str, Pod] = {}
+        self._node = Node()
+        self._process: Process | None = None
+
+    @property
+    def plugin_dir(self) -> Path:
+        """Where plugins put their sockets and find kubelet.sock."""
+        return self._setup.plugin_dir
+
+    @property
+    def registry_dir(self) -> Path:
+        return self._setup.registry_dir
+
+    @property
+    def podresources_socket(self) -> Path:
+        return self._setup.podresources_dir / "kubelet.sock"
+
+    @property
+    def clock(self) -> Clock:
+        return self._setup.clock
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call so far, in the order in which they began, over all restarts."""
+        return tuple(self._calls.made)
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        return tuple(self._pods.values())
+
+    # Its life.
+
+    async def start(self, *, reboot: bool = False, sources_ready: bool = False, readmit: bool = True) -> None:
+        """Start the process and admit the pods that are there.
+
+        `reboot`: no container is running any more. `sources_ready`: all pods were known before the first was
+        admitted, so that running containers get no exemption. `readmit=False`: `readmit` is called later.
+        """
+        if self._process is not None:
+            raise RuntimeError("the kubelet is running already; stop it first, or use restart")
+        if isinstance(self.clock, FakeClock):
+            self.clock.watch(self._setup.changes.notify)
+        self._reset_node()
+        if reboot:
+            self._lose_containers()
+        running = frozenset((pod.uid, c.name) for pod in self._active() for c in _running(pod))
+        process = Process(self._setup, self._calls, lambda: self.pods, running, self._restart_soon)
+        self._process = process
+        await process.start()
+        process.admission.sources_ready = sources_ready
+        if readmit:
+            await self.readmit()
+        self._setup.changes.notify()
+
+    async def readmit(self) -> None:
+        """Admit every pod that is still active, then consider all sources of pods ready."""
+        process = self._running_process()
+        for pod in self._active():
+            await self._admit(process, pod)
+            if pod.is_active and not any(True for _ in _running(pod)):
+                await self._start_containers(process, pod)
+        process.admission.sources_ready = True
+
+    async def stop(self) -> None:
+        """Stop the process. Pods go on; nothing in the directories is removed."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if isinstance(self.clock, FakeClock):
+            self.clock.unwatch(self._setup.changes.notify)
+        await process.stop()
+        self._setup.changes.notify()
+        if broken := process.tasks.take_broken():
+            raise ExceptionGroup("the stand-in kubelet broke; this is its own fault", broken)
+
+    async def restart(self, *, reboot: bool = False, sources_ready: bool = False, readmit: bool = True) -> None:
+        await self.stop()
+        await self.start(reboot=reboot, sources_ready=sources_ready, readmit=readmit)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.cancel()
+        await self.stop()
+
+    # Pods.
+
+    async def run_pod(
+        self,
+        name: str,
+        containers: Mapping[str, Limits],
+        *,
+        namespace: str = "default",
+        init: Mapping[str, Limits] | None = None,
+        sidecars: Mapping[str, Limits] | None = None,
+        start: bool = True,
+    ) -> Pod:
+        """Create a pod, admit it and start its containers. Look at `phase` for how it went.
+
+        `start=False`: the pod is admitted, but its images cannot be pulled.
+        """
+        process = self._running_process()
+        if any((pod.name, pod.namespace) == (name, namespace) for pod in self._pods.values()):
+            raise ValueError(f"pod {namespace}/{name} exists already; delete it first or choose another name")
+        uid = str(uuid.UUID(int=self._setup.rng.getrandbits(128), version=4))
+        pod = make_pod(uid, name, namespace, containers, init or {}, sidecars or {})
+        self._pods[uid] = pod
+        await self._admit(process, pod)
+        if process.stopped:
+            return pod  # the next life of the kubelet admits it
+        if pod.is_active and start:
+            await self._start_containers(process, pod)
+        elif pod.is_active:
+            for container in pod.containers.values():
+                container.wait("ImagePullBackOff")
+        self._setup.changes.notify()
+        return pod
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """Its containers stop and it is gone. Its devices are given back at the next admission or listing."""
+        self._pods.pop(pod.uid, None)
+        self.finish_pod(pod)
+
+    def finish_pod(self, pod: Pod, phase: Literal["Succeeded", "Failed"] = "Succeeded") -> None:
+        """All its containers have ended."""
+        if pod.is_active:
+            pod.phase = phase
+        for container in pod.containers.values():
+            container.state = "terminated"
+        self._setup.changes.notify()
+
+    async def restart_container(self, pod: Pod, name: str) -> Container:
+        """The container ended and is created again, on the devices it holds."""
+        await self._start_container(self._running_process(), pod, pod.containers[name])
+        _set_phase(pod)
+        self._setup.changes.notify()
+        return pod.containers[name]
+
+    # What can be seen.
+
+    def node(self) -> Node:
+        """The node's status, computed now. A resource that expired stays listed with 0."""
+        if self._process is not None:
+            gone = self._process.expire()
+            zero = dict.fromkeys(gone, 0)
+            self._node = Node(
+                {**self._node.capacity, **zero, **self._process.table.capacity()},
+                {**self._node.allocatable, **zero, **self._process.table.allocatable()},
+            )
+        return Node(dict(self._node.capacity), dict(self._node.allocatable))
+
+    def devices(self, resource: str) -> dict[str, str]:
+        """Every device the kubelet knows for the resource, with its health."""
+        return self._running_process().table.health(resource)
+
+    def allocated(self, resource: str) -> frozenset[str]:
+        """The ids counted as in use."""
+        return frozenset(self._running_process().table.allocated.get(resource, ()))
+
+    def allocated_status(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
+        """allocatedResourcesStatus: container -> resource -> device id -> health."""
+        return self._running_process().allocated_status(pod)
+
+    def notes(self) -> tuple[str, ...]:
+        """What the process found odd and went on from."""
+        return tuple(self._running_process().notes)
+
+    async def wait_for(self, predicate: Callable[[], T], timeout_s: float = 10.0) -> T:
+        """The first true answer of `predicate`, asked again whenever something changed."""
+        try:
+            return await self._setup.changes.wait_for(predicate, timeout_s)
+        except TimeoutError:
+            last = "; ".join(f"{call.method} {call.resource} {call.error}".strip() for call in self.calls[-5:])
+            raise TimeoutError(
+                f"the condition did not come true in {timeout_s} s; node {self.node()}; last calls: {last or 'none'}"
+            ) from None
+
+    async def wait_for_allocatable(self, resource: str, count: int, timeout_s: float = 10.0) -> None:
+        await self.wait_for(lambda: self.node().allocatable.get(resource) == count, timeout_s)
+
+    # What a test may do to it.
+
+    def close_stream(self, resource: str) -> None:
+        """End the resource's ListAndWatch from the kubelet's side."""
+        for plugin in self._running_process().registry.plugins(resource):
+            plugin.end_stream()
+
+    def delete_sockets(self) -> None:
+        """Remove the plugins' socket files, and nothing else."""
+        for entry in self.plugin_dir.iterdir():
+            if entry.is_socket() and entry.name != "kubelet.sock":
+                entry.unlink()
+
+    # Inside.
+
+    async def _admit(self, process: Process, pod: Pod) -> None:
+        async with process.admitting:
+            try:
+                await process.admission.admit(pod)
+            except Rejected as error:
+                if not process.stopped:  # a process that is going down decides nothing any more
+                    pod.fail("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
+            except Misaligned as error:
+                pod.fail("TopologyAffinityError", str(error))
+            except KubeletPanicked as error:
+                self.panic = error
+                await self.stop()
+                raise
+            else:
+                self._check_fit(process, pod)
+        for container in pod.containers.values():
+            grants = process.ledger.of_container(pod.uid, container.name)
+            container.devices = {resource: tuple(sorted(grant.ids)) for resource, grant in grants.items()}
+        self._setup.changes.notify()
+
+    def _check_fit(self, process: Process, pod: Pod) -> None:
+        owned = {}
+        if pod.uid in process.ledger.pods():
+            owned = {resource: len(ids) for resource, ids in process.table.allocated.items()}
+        others = (other for other in self._active() if other is not pod)
+        if refusal := out_of(pod, others, self.node().allocatable, owned):
+            pod.fail(*refusal)
+
+    async def _start_containers(self, process: Process, pod: Pod) -> None:
+        for container in pod.containers.values():
+            await self._start_container(process, pod, container)
+            if container.state == "waiting" and container.kind != "app":
+                break  # nothing after it may start
+            if container.kind == "init":
+                container.state = "terminated"
+        _set_phase(pod)
+
+    async def _start_container(self, process: Process, pod: Pod, container: Container) -> None:
+        container.state = "waiting"
+        try:
+            options = await process.admission.run_options(pod, container)
+        except Rejected as error:
+            container.wait("CreateContainerConfigError", str(error))
+            return
+        container.env, container.annotations = options.env, options.annotations
+        container.mounts, container.nodes, container.cdi = options.mounts, options.nodes, options.cdi
+        container.state, container.reason, container.message = "running", "", ""
+        container.starts += 1
+
+    def _active(self) -> list[Pod]:
+        return [pod for pod in self._pods.values() if pod.is_active]
+
+    def _lose_containers(self) -> None:
+        for pod in self._active():
+            for container in pod.containers.values():
+                container.state = "waiting"
+
+    def _reset_node(self) -> None:
+        """A node whose device-plugin directory is empty forgets its extended resources."""
+        directory = self.plugin_dir
+        if not directory.is_dir() or all(entry.name.startswith(".") for entry in directory.iterdir()):
+            self._node = Node(dict.fromkeys(self._node.capacity, 0), dict.fromkeys(self._node.allocatable, 0))
+
+    def _restart_soon(self) -> None:
+        self._tasks.spawn(self.restart(), "restart")
+
+    def _running_process(self) -> Process:
+        if self.panic is not None:
+            raise self.panic
+        if self._process is None:
+            raise RuntimeError("the kubelet is not running; use `async with kubelet` or `await kubelet.start()`")
+        return self._process
+
+
+def _running(pod: Pod) -> list[Container]:
+    return [container for container in pod.containers.values() if container.state == "running"]
+
+
+def _set_phase(pod: Pod) -> None:
+    if pod.is_active:
+        pod.phase = "Running" if any(c.state == "running" for c in pod.of_kind("app")) else "Pending"

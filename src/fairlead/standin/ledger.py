@@ -1,0 +1,101 @@
+"""Who holds what: pod, container, resource, device ids by NUMA node, and the plugin's answer.
+
+Pure state. Knows neither health nor pods' life; those who free a pod decide when.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The devices of one resource in one container. A device on two NUMA nodes stands under both."""
+
+    by_node: dict[int, tuple[str, ...]]
+    answer: dp.ContainerAllocateResponse
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset(i for ids in self.by_node.values() for i in ids)
+
+
+Key = tuple[str, str, str]  # pod uid, container, resource
+
+
+@dataclass(slots=True)
+class Ledger:
+    grants: dict[Key, Grant] = field(default_factory=dict)
+
+    def put(self, uid: str, container: str, resource: str, grant: Grant) -> None:
+        self.grants[uid, container, resource] = grant
+
+    def ids(self, uid: str, container: str, resource: str) -> frozenset[str] | None:
+        grant = self.grants.get((uid, container, resource))
+        return None if grant is None else grant.ids
+
+    def of_container(self, uid: str, container: str) -> dict[str, Grant]:
+        return {r: grant for (u, c, r), grant in self.grants.items() if u == uid and c == container}
+
+    def pods(self) -> set[str]:
+        return {uid for uid, _, _ in self.grants}
+
+    def drop(self, uids: Iterable[str]) -> None:
+        gone = set(uids)
+        self.grants = {key: grant for key, grant in self.grants.items() if key[0] not in gone}
+
+    def allocated(self) -> dict[str, set[str]]:
+        """The ids in use, by resource, as the grants tell."""
+        used: dict[str, set[str]] = {}
+        for (_, _, resource), grant in self.grants.items():
+            used.setdefault(resource, set()).update(grant.ids)
+        return used
+
+    def __iter__(self) -> Iterator[tuple[Key, Grant]]:
+        return iter(self.grants.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    container_path: str
+    host_path: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    container_path: str
+    host_path: str
+    permissions: str
+
+
+@dataclass(slots=True)
+class RunOptions:
+    """What the runtime is told for one container, merged from the answers of all its resources."""
+
+    env: dict[str, str] = field(default_factory=dict)
+    mounts: dict[str, Mount] = field(default_factory=dict)
+    nodes: dict[str, DeviceNode] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    cdi: tuple[str, ...] = ()
+
+
+def merge(answers: Iterable[dp.ContainerAllocateResponse]) -> RunOptions:
+    """One set of run options. Where two answers disagree, the first one stands."""
+    merged = RunOptions()
+    cdi: dict[str, None] = {}
+    for answer in answers:
+        for key, value in answer.envs.items():
+            merged.env.setdefault(key, value)
+        for mount in answer.mounts:
+            entry = Mount(mount.container_path, mount.host_path, mount.read_only)
+            merged.mounts.setdefault(mount.container_path, entry)
+        for spec in answer.devices:
+            node = DeviceNode(spec.container_path, spec.host_path, spec.permissions)
+            merged.nodes.setdefault(spec.container_path, node)
+        for key, value in answer.annotations.items():
+            merged.annotations.setdefault(key, value)
+        cdi.update(dict.fromkeys(device.name for device in answer.cdi_devices))
+    merged.cdi = tuple(cdi)
+    return merged

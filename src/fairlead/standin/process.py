@@ -1,0 +1,214 @@
+"""One life of the kubelet process: from start to stop, crash or restart.
+
+Owns the sockets, the connections and everything the process holds in memory. What outlives it (pods, the node
+object, the record of calls) belongs to the kubelet that starts it and is handed in.
+"""
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.standin import checkpoint, podresources, topology
+from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
+from fairlead.standin._gen import podresources_v1_pb2 as pr
+from fairlead.standin.admission import Admission
+from fairlead.standin.calls import Calls
+from fairlead.standin.changes import Changes, Tasks
+from fairlead.standin.clock import Clock, Timings
+from fairlead.standin.devices import HEALTHY, UNHEALTHY, Device, DeviceTable, Endpoint
+from fairlead.standin.errors import Rejected
+from fairlead.standin.faults import Defects, Faults
+from fairlead.standin.ledger import Grant, Ledger
+from fairlead.standin.plugin import Plugin
+from fairlead.standin.pods import Pod
+from fairlead.standin.registration import Registry
+from fairlead.standin.servers import Services, Socket, clean, podresources_service, registration_service
+from fairlead.standin.watcher import Watcher
+
+_scratch_names = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How this kubelet is built; the same for each of its lives."""
+
+    root: Path
+    clock: Clock
+    timings: Timings
+    defects: Defects
+    faults: Faults
+    policy: topology.Policy
+    numa_nodes: tuple[int, ...]
+    rate_limit: bool
+    rng: random.Random
+    changes: Changes = field(default_factory=Changes)
+
+    @property
+    def plugin_dir(self) -> Path:
+        return self.root / "device-plugins"
+
+    @property
+    def registry_dir(self) -> Path:
+        return self.root / "plugins_registry"
+
+    @property
+    def podresources_dir(self) -> Path:
+        return self.root / "pod-resources"
+
+
+class Process:
+    def __init__(
+        self,
+        setup: Setup,
+        calls: Calls,
+        pods: Callable[[], Sequence[Pod]],
+        was_running: frozenset[tuple[str, str]],
+        restart: Callable[[], None],
+    ) -> None:
+        self.stopped = False
+        self.admitting = asyncio.Lock()
+        self.tasks = Tasks()
+        self.table = DeviceTable()
+        self.ledger = Ledger()
+        self.notes: list[str] = []
+        self._setup = setup
+        self._pods = pods
+        self.admission = Admission(
+            table=self.table,
+            ledger=self.ledger,
+            rng=setup.rng,
+            defects=setup.defects,
+            policy=setup.policy,
+            numa_nodes=setup.numa_nodes,
+            save=self.save,
+            active=lambda: {pod.uid for pod in pods() if pod.is_active},
+            was_running=was_running,
+            sources_ready=False,
+        )
+        self.registry = Registry(
+            setup.plugin_dir,
+            self,
+            calls=calls,
+            tasks=self.tasks,
+            clock=setup.clock,
+            timings=setup.timings,
+            defects=setup.defects,
+            faults=setup.faults,
+            restart=restart,
+        )
+        self._watcher = Watcher(
+            setup.registry_dir, self.registry, calls=calls, tasks=self.tasks, clock=setup.clock, timings=setup.timings
+        )
+        limiter = podresources.Limiter(time.monotonic) if setup.rate_limit else None
+        self._sockets = (
+            self._socket(setup.plugin_dir, registration_service(self.registry.register)),
+            self._socket(
+                setup.podresources_dir,
+                podresources_service(self.list_pods, self._get_pod, self._get_allocatable, limiter),
+            ),
+        )
+
+    async def start(self) -> None:
+        """Read the checkpoint, clean the directory, open the sockets."""
+        for directory in (self._setup.plugin_dir, self._setup.registry_dir, self._setup.podresources_dir):
+            directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        self._restore()
+        clean(self._setup.plugin_dir)
+        for socket in self._sockets:
+            await socket.start()
+        self._watcher.start()
+
+    async def stop(self) -> None:
+        """End this life. Plugins see their streams break; the socket files stay."""
+        self.stopped = True
+        await self.tasks.cancel()
+        await self._watcher.close()
+        for socket in self._sockets:
+            await socket.stop()
+        await self.registry.close()
+
+    # What the plugins say.
+
+    def connected(self, plugin: Plugin, options: dp.DevicePluginOptions) -> None:
+        self.table.endpoints[plugin.resource] = Endpoint(plugin, options)
+        self._setup.changes.notify()
+
+    def listed(self, resource: str, devices: Sequence[Device]) -> None:
+        self.table.replace(resource, devices)
+        self.save()
+        self._setup.changes.notify()
+
+    def disconnected(self, resource: str) -> None:
+        self.table.stop(resource, self._setup.clock.now())
+        self._setup.changes.notify()
+
+    # What the rest of the kubelet asks.
+
+    def expire(self) -> tuple[str, ...]:
+        """Drop the resources whose plugin stayed away too long, and name them."""
+        gone = self.table.expire(self._setup.clock.now(), self._setup.timings.grace_s)
+        if gone:
+            self.save()
+        return gone
+
+    def allocated_status(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
+        """Health of each app container's devices, from the last list alone.
+
+        A plugin that went away changes nothing here, and a device no longer listed reads healthy.
+        """
+        return {
+            container.name: {
+                resource: {i: self._listed_health(resource, i) for i in sorted(grant.ids)}
+                for resource, grant in self.ledger.of_container(pod.uid, container.name).items()
+            }
+            for container in pod.of_kind("app")
+        }
+
+    def list_pods(self) -> pr.ListPodResourcesResponse:
+        self.admission.free_inactive()
+        return podresources.list_pods(self._pods(), self.ledger, self._setup.rng)
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        entries = [
+            checkpoint.Entry(uid, container, resource, grant.by_node, grant.answer.SerializeToString())
+            for (uid, container, resource), grant in self.ledger
+        ]
+        registered = {resource: sorted(ids) for resource, ids in self.table.healthy.items()}
+        checkpoint.write(self._setup.plugin_dir, checkpoint.Checkpoint(entries or None, registered))
+
+    def _restore(self) -> None:
+        try:
+            data = checkpoint.read(self._setup.plugin_dir)
+        except checkpoint.Corrupt as error:
+            self.notes.append(f"{error}; starting with nothing allocated")
+            return
+        if data is None:
+            return
+        for entry in data.entries or ():
+            by_node = {node: tuple(ids) for node, ids in entry.by_node.items()}
+            answer = dp.ContainerAllocateResponse.FromString(entry.answer)
+            self.ledger.put(entry.uid, entry.container, entry.resource, Grant(by_node, answer))
+        self.table.allocated = self.ledger.allocated()
+        self.table.restore(data.registered, self._setup.clock.now())
+
+    def _listed_health(self, resource: str, device_id: str) -> str:
+        device = self.table.all.get(resource, {}).get(device_id)
+        return HEALTHY if device is None or device.health == HEALTHY else UNHEALTHY
+
+    def _get_allocatable(self) -> pr.AllocatableResourcesResponse:
+        return podresources.allocatable(self.table, self._setup.rng)
+
+    def _get_pod(self, name: str, namespace: str) -> pr.PodResources:
+        for pod in self._pods():
+            if pod.is_active and (pod.name, pod.namespace) == (name, namespace):
+                return podresources.describe(pod, self.ledger, self._setup.rng)
+        raise Rejected(f"pod {name} in namespace {namespace} not found")
+
+    def _socket(self, directory: Path, services: Services) -> Socket:
+        scratch = self._setup.root / f".s{next(_scratch_names)}"
+        return Socket(directory / "kubelet.sock", scratch, services)

@@ -1,0 +1,168 @@
+"""The plugin watcher: sockets that appear under plugins_registry become plugins, and stop being so when they go.
+
+Owns the watching and the handshake. The connection to the plugin itself is the registry's.
+"""
+
+import asyncio
+import os
+import stat
+import urllib.parse
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from asyncinotify import Inotify, Mask
+
+from fairlead.standin._gen import pluginregistration_v1_pb2 as reg
+from fairlead.standin.calls import Calls
+from fairlead.standin.changes import Tasks
+from fairlead.standin.clock import Clock, Timings, within
+from fairlead.standin.errors import CallFailed, Rejected
+from fairlead.standin.plugin import open_channel
+from fairlead.standin.registration import Registry, is_extended_resource
+
+_MASK = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.MOVED_FROM
+_SERVICE = "/pluginregistration.Registration/"
+_VERSION = "v1beta1"
+Identity = tuple[int, int]
+
+
+class Watcher:
+    def __init__(
+        self, directory: Path, registry: Registry, *, calls: Calls, tasks: Tasks, clock: Clock, timings: Timings
+    ) -> None:
+        self._directory = directory
+        self._registry = registry
+        self._calls = calls
+        self._tasks = tasks
+        self._clock = clock
+        self._timings = timings
+        self._inotify: Inotify | None = None
+        self._watched: set[Path] = set()
+        self._known: dict[Path, tuple[Identity, asyncio.Task[None]]] = {}
+        self._names: dict[Path, str] = {}
+
+    def start(self) -> None:
+        self._inotify = Inotify()
+        self._tasks.spawn(self._run(self._inotify), "watch plugins_registry")
+
+    async def close(self) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+
+    async def _run(self, inotify: Inotify) -> None:
+        await self._reconcile(inotify)
+        async for _ in inotify:
+            await self._reconcile(inotify)
+
+    async def _reconcile(self, inotify: Inotify) -> None:
+        """Bring what is registered in line with the files that are there now."""
+        found = self._scan(inotify)
+        for path, (identity, task) in tuple(self._known.items()):
+            # A socket made anew under the same name is another plugin: first the old one leaves.
+            if found.get(path) != identity:
+                del self._known[path]
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                if (name := self._names.pop(path, None)) is not None:
+                    await self._registry.deregister(name)
+        for path, identity in found.items():
+            if path not in self._known:
+                task = self._tasks.spawn(self._introduce(path), f"plugin {path.name}")
+                self._known[path] = (identity, task)
+
+    def _scan(self, inotify: Inotify) -> dict[Path, Identity]:
+        found: dict[Path, Identity] = {}
+        present: set[Path] = set()
+        for folder, _, names in os.walk(self._directory):
+            place = Path(folder)
+            present.add(place)
+            if place not in self._watched:
+                with suppress(OSError):  # it may be gone again
+                    inotify.add_watch(place, _MASK)
+            for name in names:
+                with suppress(OSError):
+                    status = (place / name).stat()
+                    if stat.S_ISSOCK(status.st_mode) and not name.startswith("."):
+                        found[place / name] = (status.st_ino, status.st_ctime_ns)
+        self._watched = present
+        return found
+
+    async def _introduce(self, path: Path) -> None:
+        """Try until the plugin is registered; the pauses double."""
+        pause_s = self._timings.backoff_s
+        while not await self._try(path):
+            await self._clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._timings.backoff_max_s)
+
+    async def _try(self, path: Path) -> bool:
+        authority = urllib.parse.quote(str(path), safe="")
+        channel = open_channel(path, authority, self._timings.redial_s)
+        try:
+            await within(self._clock, self._timings.dial_s, channel.channel_ready())
+            info = await self._ask(channel, path, "GetInfo", reg.InfoRequest(), reg.PluginInfo, self._timings.info_s)
+            trouble = await self._register(path, info, authority)
+            status = reg.RegistrationStatus(plugin_registered=not trouble, error=trouble)
+            try:
+                await self._ask(
+                    channel,
+                    path,
+                    "NotifyRegistrationStatus",
+                    status,
+                    reg.RegistrationStatusResponse,
+                    self._timings.notify_s,
+                )
+            except (CallFailed, TimeoutError):
+                # A plugin that cannot be told it is registered is taken out again.
+                if not trouble:
+                    self._names.pop(path, None)
+                    await self._registry.deregister(info.name)
+                return False
+        except (CallFailed, TimeoutError):
+            return False
+        finally:
+            await channel.close(None)
+        return not trouble
+
+    async def _register(self, path: Path, info: reg.PluginInfo, authority: str) -> str:
+        """Empty when the plugin is in; otherwise what is wrong with it."""
+        if info.type != "DevicePlugin":
+            return f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {path}"
+        versions = list(info.supported_versions)
+        if _VERSION not in versions:
+            listed = " ".join(versions)
+            return (
+                "RegisterPlugin error -- plugin validation failed with err: "
+                f"manager version, {_VERSION}, is not among plugin supported versions [{listed}]"
+            )
+        if not is_extended_resource(info.name):
+            return (
+                "RegisterPlugin error -- plugin validation failed with err: "
+                f"invalid name of device plugin socket: {info.name}"
+            )
+        try:
+            await self._registry.connect(info.name, Path(info.endpoint or path), authority)
+        except Rejected as error:
+            return f"RegisterPlugin error -- plugin registration failed with err: {error}"
+        self._names[path] = info.name
+        return ""
+
+    async def _ask(
+        self, channel: grpc.aio.Channel, path: Path, method: str, request: Any, answer: Any, limit_s: float
+    ) -> Any:
+        call = channel.unary_unary(
+            _SERVICE + method,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
+        )
+
+        async def ask() -> Any:
+            return await call(request, timeout=limit_s)
+
+        with self._calls.record(path.name, method, str(request).strip().replace("\n", " ")):
+            try:
+                return await within(self._clock, limit_s, ask())
+            except grpc.aio.AioRpcError as error:
+                raise CallFailed(error.code(), error.details() or "") from None
