@@ -6,9 +6,10 @@ Owns sizes, durations, YAML files and the wording of decoding errors. Knows noth
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from fairlead.model.errors import ConfigError
 
 T = TypeVar("T")
+Path = tuple[str | int, ...]  # into decoded data
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", re.IGNORECASE)
 _UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -57,16 +59,40 @@ class Seconds(float):
 
 def convert(raw: object, into: type[T], source: str, *, at: str = "", lax: bool = False) -> T:
     """Decodes builtins into a struct, or raises ConfigError. `lax` takes "79" for a number, as command lines need."""
+    value, fault = attempt(raw, into, lax=lax)
+    if value is None or fault is not None:
+        assert fault is not None
+        where = f"{at}{dotted(fault.at)}".lstrip(".")
+        raise ConfigError(source, [f"{where}: {fault.text}" if where else fault.text]) from None
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The first thing a decoder stumbles over."""
+
+    at: Path  # where the error is shown
+    path: Path  # what to take out to get past it
+    text: str
+
+
+def attempt(raw: object, into: type[T], *, lax: bool = False) -> tuple[T | None, Fault | None]:
+    """The decoded value, or the first fault."""
     try:
-        return msgspec.convert(raw, into, strict=not lax, dec_hook=_decode)
+        return msgspec.convert(raw, into, strict=not lax, dec_hook=_decode), None
     except msgspec.ValidationError as error:
-        raise ConfigError(source, [_explain(str(error), raw, into, at)]) from None
+        return None, _fault(str(error), raw, into)
+
+
+def dotted(path: Path) -> str:
+    """`rules[0].match`"""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
     """The one document of a YAML file. A missing file, bad syntax and a key given twice are ConfigErrors."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = pathlib.Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError(str(path), [f"cannot be read: {reason}"]) from None
@@ -124,17 +150,17 @@ _NAMES = {"int": "a whole number", "str": "text", "float": "a number", "object":
 _NAMES |= {"bool": "true or false", "null": "nothing"}
 
 
-def _explain(message: str, raw: object, into: Any, at: str) -> str:
+def _fault(message: str, raw: object, into: Any) -> Fault:
     match = _MESSAGE.fullmatch(message)
     assert match is not None
     what, path = match["what"], match["path"] or ""
     value, infos = _walk(raw, into, path)
-    where = f"{at}{path}".lstrip(".")
+    at: Path = tuple(name or int(index) for name, index in _STEP.findall(path) if name or index.isdigit())
     quoted = re.search(r"`([^`]*)`|'([^']*)'", what)
     name = (quoted[1] or quoted[2] or "") if quoted else ""
     if "unknown field" in what:
-        text = f"unknown key {name!r}{did_you_mean(name, _keys(infos, value))}"
-    elif "missing required field" in what:
+        return Fault(at, (*at, name), f"unknown key {name!r}{did_you_mean(name, _keys(infos, value))}")
+    if "missing required field" in what:
         text = f"the key {name!r} is missing"
     elif what.startswith("Invalid "):
         text = f"unknown value {value!r}{did_you_mean(value, _values(infos))}"
@@ -144,7 +170,7 @@ def _explain(message: str, raw: object, into: Any, at: str) -> str:
     else:
         said = re.sub(r"Expected `(\w+)`", lambda kind: f"expected {_NAMES.get(kind[1], kind[1])}", what)
         text = f"{said}, got {_short(value)}"
-    return f"{where}: {text}" if where else text
+    return Fault(at, at, text)
 
 
 def _short(value: object) -> str:
@@ -167,13 +193,23 @@ def _walk(raw: Any, into: Any, path: str) -> tuple[Any, list[Any]]:
         else:
             items = [getattr(info, "item_type", None) or getattr(info, "value_type", None) for info in infos]
             infos = [one for item in items if item is not None for one in _flat(item)]
-            raw = raw[int(index)] if index.isdigit() and isinstance(raw, list | tuple) else None
+            raw = raw[int(index)] if index.isdigit() and isinstance(raw, list | tuple) else _odd_one(raw)
     # A tag is not a field of its struct: the values it may have are the tags of the structs above it.
     return raw, infos or above
 
 
+def _odd_one(raw: Any) -> Any:
+    """The decoder does not say which value of a mapping is wrong. Ours hold text, so it is the one that is not."""
+    return (
+        next((value for value in raw.values() if not isinstance(value, str)), None) if isinstance(raw, dict) else None
+    )
+
+
 def _flat(info: Any) -> Iterator[Any]:
-    yield from getattr(info, "types", ()) or (info,)
+    if (plain := getattr(info, "type", None)) is not None:  # described with Meta
+        yield from _flat(plain)
+    else:
+        yield from getattr(info, "types", ()) or (info,)
 
 
 def _keys(infos: list[Any], value: Any) -> Iterator[str]:

@@ -31,6 +31,7 @@ class Match:
     memory_min_bytes: int | None = None  # inclusive
     memory_max_bytes: int | None = None  # inclusive
     numa: tuple[int, ...] = ()  # the device is near at least one of these nodes
+    backends: tuple[str, ...] = ()  # who found it
 
     @property
     def everything(self) -> bool:
@@ -44,6 +45,7 @@ class Match:
             ("pci address", device.pci_address, self.pci, True),
             ("vendor", device.vendor, self.vendors, True),
             ("model", device.model, self.models, True),
+            ("backend", device.backend, self.backends, False),
         ):
             if globs and not _any_glob(text, globs, fold=fold):
                 return f"{name} {text!r} is not {_either(globs)}"

@@ -1,0 +1,150 @@
+"""From what people wrote to what the engine uses: rules, with every contradiction named at once.
+
+A problem is a path into the file and a sentence; `load` turns the path into a line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from fairlead.backends.strict import Bytes, Path
+from fairlead.config.spec import Config, MatchSpec, RuleSpec
+from fairlead.model.device import DeviceNode
+from fairlead.model.edits import Edits, Mount
+from fairlead.model.errors import InvalidName
+from fairlead.model.names import ResourceName, parse_resource_name
+from fairlead.policy.rules import Match, Rule, check_rules
+
+Problem = tuple[Path, str]
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
+_PERMISSIONS = re.compile(r"(?!.*(.).*\1)[rwm]+")
+_BOUND = re.compile(r"(>=|<=|>|<)\s*(.+)")
+
+
+def compile_rules(config: Config) -> tuple[tuple[Rule, ...], list[Problem]]:
+    """The rules, and everything that is wrong with them. Rules are complete only if there is no problem."""
+    problems: list[Problem] = []
+    rules = tuple(_rule(spec, ("rules", number), problems) for number, spec in enumerate(config.rules))
+    if not problems:
+        problems += [(("rules",), text) for text in check_rules(rules)]
+    return rules, problems
+
+
+def check(config: Config) -> list[Problem]:
+    """What is wrong beyond types."""
+    problems: list[Problem] = []
+    if not config.backends:
+        problems.append((("backends",), "no backend is given, so there are no devices. Add one, such as: - kind: sim"))
+    for number, backend in enumerate(config.backends):
+        if not isinstance(backend.get("kind"), str):
+            problems.append((("backends", number), "the key 'kind' is missing: it names the backend, such as sim"))
+    if not config.rules:
+        problems.append((("rules",), "no rule is given, so no device would be offered. Add one with a resource"))
+    if not _INSTANCE.fullmatch(config.instance):
+        problems.append((("instance",), f"{config.instance!r} must be 1 to 32 lower-case letters, digits and '-'"))
+    for path, value in (
+        (("kubelet", "directory"), config.kubelet.directory),
+        (("kubelet", "watcherDirectory"), config.kubelet.watcher_directory),
+        (("kubelet", "podResources"), config.kubelet.pod_resources),
+        (("status", "socket"), config.status.socket),
+    ):
+        if value:
+            problems += _absolute(path, value)
+    problems += compile_rules(config)[1]
+    return problems
+
+
+def _absolute(path: Path, value: str) -> Iterator[Problem]:
+    if not value.startswith("/"):
+        yield path, f"{value!r} must be an absolute path"
+    elif "\0" in value or ".." in value.split("/"):
+        yield path, f"{value!r} must not contain '..' or a NUL"
+
+
+def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
+    resource: ResourceName | None = None
+    if spec.exclude and spec.resource:
+        problems.append((at, "has both resource and exclude. A device is either offered or left out"))
+    elif not spec.exclude and not spec.resource:
+        problems.append((at, "the key 'resource' is missing. Name it, such as example.com/gpu, or set exclude: true"))
+    elif spec.resource:
+        try:
+            resource = parse_resource_name(spec.resource)
+        except InvalidName as error:
+            problems.append(((*at, "resource"), str(error)))
+    return Rule(
+        match=_match(spec.match, (*at, "match"), problems),
+        resource=resource,
+        replicas=spec.replicas,
+        strategy=spec.placement,
+        extra=_edits(spec, at, problems),
+        label=f"rules[{at[-1]}]",
+    )
+
+
+def _match(spec: MatchSpec, at: Path, problems: list[Problem]) -> Match:
+    low, high = _memory(spec.memory, (*at, "memory"), problems)
+    return Match(
+        ids=_many(spec.id),
+        indexes=_many(spec.index),
+        pci=_many(spec.pci),
+        vendors=_many(spec.vendor),
+        models=_many(spec.model),
+        backends=_many(spec.backend),
+        memory_min_bytes=low,
+        memory_max_bytes=high,
+        numa=(spec.numa,) if isinstance(spec.numa, int) else tuple(spec.numa),
+    )
+
+
+def _many(value: Any) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, list) else (str(value),)
+
+
+def _memory(text: str, at: Path, problems: list[Problem]) -> tuple[int | None, int | None]:
+    """`>=40GiB`, `<24GiB`, `16GiB..24GiB` (both included), `80GiB` (just that)."""
+    if not text:
+        return None, None
+    try:
+        if ".." in text:
+            low, _, high = text.partition("..")
+            bounds = Bytes.parse(low), Bytes.parse(high)
+            if bounds[0] > bounds[1]:
+                problems.append((at, f"{text!r} is empty: the first bound is the larger one"))
+            return bounds
+        if found := _BOUND.fullmatch(text.strip()):
+            bound = Bytes.parse(found[2])
+            return {">=": (bound, None), ">": (bound + 1, None), "<=": (None, bound), "<": (None, bound - 1)}[found[1]]
+        exact = Bytes.parse(text)
+    except ValueError:
+        problems.append((at, f"{text!r} is not a memory range. Write >=40GiB, <24GiB, 16GiB..24GiB or 80GiB"))
+        return None, None
+    return exact, exact
+
+
+def _edits(spec: RuleSpec, at: Path, problems: list[Problem]) -> Edits:
+    problems += [
+        ((*at, "env"), f"{name!r} is not a name for an environment variable")
+        for name in spec.env
+        if not _ENV_NAME.fullmatch(name)
+    ]
+    paths = [("mounts", number, mount.host, mount.container) for number, mount in enumerate(spec.mounts)]
+    paths += [("devices", number, node.host, node.container) for number, node in enumerate(spec.devices)]
+    for key, number, host, container in paths:
+        problems += _absolute((*at, key, number, "host"), host)
+        problems += _absolute((*at, key, number, "container"), container or host) if host.startswith("/") else ()
+    problems += [
+        ((*at, "devices", number, "permissions"), f"{node.permissions!r} must be some of r, w and m, each once")
+        for number, node in enumerate(spec.devices)
+        if not _PERMISSIONS.fullmatch(node.permissions)
+    ]
+    return Edits(
+        env=spec.env,
+        annotations=spec.annotations,
+        mounts=tuple(Mount(mount.host, mount.container or mount.host, mount.read_only) for mount in spec.mounts),
+        nodes=tuple(DeviceNode(node.host, node.container, node.permissions) for node in spec.devices),
+    )

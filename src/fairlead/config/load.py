@@ -1,0 +1,178 @@
+"""Reads a configuration and names every fault at once, each with its line, the bad value and a way out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path as File
+from typing import Any
+
+import msgspec
+
+from fairlead.backends import strict
+from fairlead.backends.strict import Path
+from fairlead.config.compile import Problem, check, compile_rules
+from fairlead.config.settings import Override
+from fairlead.config.spec import Config
+from fairlead.model.errors import ConfigError
+from fairlead.policy.rules import Rule
+
+FAULTS_MAX = 50  # nobody reads more at once
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration that holds, where it came from, and its rules."""
+
+    config: Config
+    rules: tuple[Rule, ...]
+    source: str
+    text: str = ""
+    overrides: tuple[Override, ...] = ()
+
+
+def load(path: str, overrides: Sequence[Override] = ()) -> Loaded:
+    try:
+        text = File(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(
+            path, ["there is no such file. Give one with --config; `fairlead config show --example` prints one"]
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(path, [f"cannot be read: {reason}"]) from None
+    return parse(text, path, overrides)
+
+
+def parse(text: str, source: str, overrides: Sequence[Override] = ()) -> Loaded:
+    raw = strict.parse_yaml(text, source)
+    if raw is None:
+        raw = {}
+    if not isinstance(raw, dict):
+        raise ConfigError(
+            source, [f"expected a mapping with keys such as backends and rules, got {type(raw).__name__}"]
+        )
+    problems, sources = _apply(raw, overrides)
+    config, faults = _convert(raw)
+    problems += faults
+    if config is not None:
+        taken = {path for path, _ in problems}
+        # A part that could not be read stands at its default now: what follows from that is not the writer's fault.
+        problems += [(path, text) for path, text in check(config) if not _touches(path, taken)]
+    if problems or config is None:
+        raise ConfigError(source, _located(text, problems, sources))
+    return Loaded(config, compile_rules(config)[0], source, text, tuple(overrides))
+
+
+def build(config: Config, source: str) -> Loaded:
+    """The same checks for a configuration made by code."""
+    problems = check(config)
+    if problems:
+        raise ConfigError(source, _located("", problems, {}))
+    return Loaded(config, compile_rules(config)[0], source)
+
+
+def _apply(raw: dict[str, Any], overrides: Iterable[Override]) -> tuple[list[Problem], dict[Path, str]]:
+    problems: list[Problem] = []
+    sources: dict[Path, str] = {}
+    for override in overrides:
+        here = raw
+        for step in override.path[:-1]:
+            below = here.setdefault(step, {})
+            if not isinstance(below, dict):
+                break  # the decoder will say what is wrong with it
+            here = below
+        else:
+            here[override.path[-1]] = override.value
+            sources[override.path] = override.source
+    return problems, sources
+
+
+def _convert(raw: dict[str, Any]) -> tuple[Config | None, list[Problem]]:
+    """Decodes; on a fault notes it, takes the bad part out and goes on, so that one run shows them all."""
+    rest = copy.deepcopy(raw)
+    problems: list[Problem] = []
+    while len(problems) < FAULTS_MAX:
+        config, fault = strict.attempt(rest, Config)
+        if fault is None:
+            return config, problems
+        if not _touches(fault.path, {path for path, _ in problems}):
+            problems.append((fault.path, fault.text))
+        if not _remove(rest, fault.path):
+            return None, problems
+    return None, problems
+
+
+def _touches(path: Path, taken: Iterable[Path]) -> bool:
+    """Whether a fault is at or around a part that was already found bad."""
+    return any(path[: len(other)] == other or other[: len(path)] == path for other in taken)
+
+
+def _remove(raw: Any, path: Path) -> bool:
+    if not path:
+        return False
+    for step in path[:-1]:
+        raw = raw[step]
+    if isinstance(raw, list):
+        # Keep the places of the others: an empty item decodes where a mapping is expected, and is not checked.
+        return _blank(raw, path[-1])
+    raw.pop(path[-1], None)
+    return True
+
+
+def _blank(items: list[Any], place: Any) -> bool:
+    if items[place] == {}:
+        return False
+    items[place] = {}
+    return True
+
+
+def _located(text: str, problems: Iterable[Problem], sources: dict[Path, str]) -> list[str]:
+    """Each problem with its line and path, in the order of the file."""
+    lines = _lines(text)
+    found = []
+    for path, sentence in problems:
+        where = strict.dotted(path)
+        if path in sources:
+            found.append((0, f"{sources[path]}: {sentence}"))
+            continue
+        line = next((lines[path[:cut]] for cut in range(len(path), 0, -1) if path[:cut] in lines), 0)
+        place = ", ".join(part for part in (f"line {line}" if line else "", where) if part)
+        found.append((line, f"{place}: {sentence}" if place else sentence))
+    return [sentence for _, sentence in sorted(found, key=lambda item: item[0])]
+
+
+def _lines(text: str) -> dict[Path, int]:
+    """The line on which each part of the file begins."""
+    import yaml  # noqa: PLC0415 - only errors need it
+
+    lines: dict[Path, int] = {}
+
+    def walk(node: Any, path: Path) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                lines[(*path, key.value)] = key.start_mark.line + 1
+                walk(value, (*path, key.value))
+        elif isinstance(node, yaml.SequenceNode):
+            for number, value in enumerate(node.value):
+                lines[(*path, number)] = value.start_mark.line + 1
+                walk(value, (*path, number))
+
+    root = yaml.compose(text, yaml.SafeLoader) if text else None
+    if root is not None:
+        walk(root, ())
+    return lines
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of the file."""
+
+    def hook(kind: type) -> dict[str, Any]:
+        if kind in {strict.Seconds, strict.Bytes}:
+            example = "60s" if kind is strict.Seconds else "80GiB"
+            return {"anyOf": [{"type": "string"}, {"type": "number", "minimum": 0}], "examples": [example]}
+        raise NotImplementedError
+
+    made = msgspec.json.schema(Config, schema_hook=hook)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Fairlead configuration", **made}

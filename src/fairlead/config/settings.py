@@ -1,0 +1,58 @@
+"""The common settings: what a flag or an environment variable can set, and where it lands in the configuration.
+
+The only place that reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    flag: str
+    env: str
+    path: tuple[str, ...]
+    help: str
+
+
+SETTINGS = (
+    Setting("--plugin-dir", "FAIRLEAD_PLUGIN_DIR", ("kubelet", "directory"), "The kubelet's device-plugin directory."),
+    Setting("--registration", "FAIRLEAD_REGISTRATION", ("kubelet", "registration"), "socket or watcher."),
+    Setting("--watcher-dir", "FAIRLEAD_WATCHER_DIR", ("kubelet", "watcherDirectory"), "The plugin-watcher directory."),
+    Setting("--pod-resources", "FAIRLEAD_POD_RESOURCES", ("kubelet", "podResources"), "The pod-resources socket."),
+    Setting("--status-socket", "FAIRLEAD_STATUS_SOCKET", ("status", "socket"), "The daemon's own socket."),
+    Setting("--scan-interval", "FAIRLEAD_SCAN_INTERVAL", ("scan", "interval"), "Time between scans, such as 60s."),
+    Setting("--log-format", "FAIRLEAD_LOG_FORMAT", ("log", "format"), "text or json."),
+    Setting("--instance", "FAIRLEAD_INSTANCE", ("instance",), "Name of this daemon, if two share a directory."),
+)
+
+CONFIG_ENV = "FAIRLEAD_CONFIG"
+DEFAULT_CONFIG = "/etc/fairlead/fairlead.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    path: tuple[str, ...]
+    value: str
+    source: str  # "--plugin-dir" or "FAIRLEAD_PLUGIN_DIR"
+
+
+def overrides(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = None) -> tuple[Override, ...]:
+    """Flags win over the environment; both win over the file. An empty variable counts as not set."""
+    environ = os.environ if environ is None else environ
+    found = []
+    for setting in SETTINGS:
+        flag = flags.get(setting.flag)
+        if flag is not None:
+            found.append(Override(setting.path, flag, setting.flag))
+        elif environ.get(setting.env):
+            found.append(Override(setting.path, environ[setting.env], setting.env))
+    return tuple(found)
+
+
+def config_path(flag: str | None, environ: Mapping[str, str] | None = None) -> str:
+    environ = os.environ if environ is None else environ
+    return flag or environ.get(CONFIG_ENV) or DEFAULT_CONFIG

@@ -1,0 +1,189 @@
+"""What can be configured. Their descriptions are the reference: schema, `config explain` and docs come from here."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+from fairlead.backends.strict import Seconds
+from fairlead.model.resource import Strategy
+from fairlead.policy.health import Tuning
+
+KUBELET_ROOT = "/var/lib/kubelet"
+
+
+def _doc(text: str, *examples: Any) -> Meta:
+    return Meta(description=text, examples=list(examples) or None)
+
+
+def _seconds(number: float) -> Any:
+    # A factory, because the schema writer knows no Seconds among defaults.
+    return field(default_factory=lambda: Seconds(number))
+
+
+class _Spec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    pass
+
+
+Globs = str | list[str]
+
+
+class MountSpec(_Spec, frozen=True):
+    """A path of the host that every container with a grant sees."""
+
+    host: Annotated[str, _doc("Path on the host. Absolute.", "/usr/lib/vendor")]
+    container: Annotated[str, _doc("Path in the container. Absolute. Default: the same path.")] = ""
+    read_only: Annotated[bool, _doc("Whether the container may only read it.")] = True
+
+
+class NodeSpec(_Spec, frozen=True):
+    """A device file of the host that every container with a grant gets, beside those of its devices."""
+
+    host: Annotated[str, _doc("Device file on the host. Absolute.", "/dev/vendorctl")]
+    container: Annotated[str, _doc("Path in the container. Absolute. Default: the same path.")] = ""
+    permissions: Annotated[str, _doc("Any of r (read), w (write), m (make node).", "rw")] = "rw"
+
+
+class MatchSpec(_Spec, frozen=True):
+    """Which devices a rule is for. Every part that is given must match; a part with several patterns needs one of them."""
+
+    id: Annotated[Globs, _doc("Device id, as a glob or a list of globs.", "GPU-5c89*")] = []
+    index: Annotated[
+        str | int | list[str | int], _doc('Index, such as 0, or "0:*" for the partitions of device 0.', [0, 1])
+    ] = []
+    pci: Annotated[Globs, _doc("PCI address, as globs.", "0000:3b:*")] = []
+    vendor: Annotated[Globs, _doc("Vendor, as globs; case does not matter.", "nvidia")] = []
+    model: Annotated[Globs, _doc("Model, as globs; case does not matter.", "*H100*")] = []
+    memory: Annotated[str, _doc("Memory range: a comparison, or two bounds.", ">=40GiB", "16GiB..24GiB")] = ""
+    numa: Annotated[int | list[int], _doc("NUMA nodes, one of which the device is near.", [0])] = []
+    backend: Annotated[Globs, _doc("Name of the backend that found it, as globs.", "sim")] = []
+
+
+class RuleSpec(_Spec, frozen=True):
+    """Turns devices into a resource. Rules are tried in order; a device belongs to the first that matches."""
+
+    match: Annotated[MatchSpec, _doc("Which devices. Left out: every device.")] = MatchSpec()
+    resource: Annotated[str, _doc("Name under which pods ask for the devices.", "nvidia.com/gpu")] = ""
+    exclude: Annotated[bool, _doc("Leave the devices out. Instead of resource.")] = False
+    replicas: Annotated[
+        int, Meta(ge=1, le=65536, description="How many slots each device is shared as. 1: whole devices.")
+    ] = 1
+    placement: Annotated[
+        Strategy, _doc("aligned: best links; pack: fill what is in use; spread: use what is least in use.")
+    ] = Strategy.ALIGNED
+    env: Annotated[
+        dict[str, str],
+        _doc(
+            "Environment of the container. {ids}, {indexes}, {slots}, {count} and {resource} are filled in.",
+            {"GPUS": "{ids}"},
+        ),
+    ] = {}
+    annotations: Annotated[
+        dict[str, str], _doc("Annotations of the container, for the runtime. Filled in like env.")
+    ] = {}
+    mounts: Annotated[list[MountSpec], _doc("Paths of the host that the container sees.")] = []
+    devices: Annotated[list[NodeSpec], _doc("Device files that the container gets beside those of its devices.")] = []
+
+
+class Registration(enum.StrEnum):
+    SOCKET = "socket"
+    WATCHER = "watcher"
+
+
+class KubeletSpec(_Spec, frozen=True):
+    """Where the kubelet is."""
+
+    directory: Annotated[str, _doc("The kubelet's device-plugin directory.")] = f"{KUBELET_ROOT}/device-plugins"
+    registration: Annotated[
+        Registration, _doc("socket: call kubelet.sock; watcher: wait to be found in watcherDirectory.")
+    ] = Registration.SOCKET
+    watcher_directory: Annotated[str, _doc("The kubelet's plugin-watcher directory.")] = (
+        f"{KUBELET_ROOT}/plugins_registry"
+    )
+    pod_resources: Annotated[
+        str, _doc("The kubelet's pod-resources socket, read to learn who holds what. Empty: do not ask.")
+    ] = f"{KUBELET_ROOT}/pod-resources/kubelet.sock"
+
+
+class ScanSpec(_Spec, frozen=True):
+    """How devices are looked for."""
+
+    interval: Annotated[Seconds, _doc("Time between scans; events of the backend bring one forward.", "60s")] = Seconds(
+        60
+    )
+    deadline: Annotated[
+        Seconds, _doc("A scan that takes longer counts as failed; the last inventory stays.", "30s")
+    ] = _seconds(30)
+
+
+class HealthSpec(_Spec, frozen=True):
+    """How faults are judged. See the guide on health."""
+
+    probe_interval: Annotated[Seconds, _doc("Time between two probes of a device.", "5s")] = _seconds(5)
+    probe_deadline: Annotated[Seconds, _doc("A probe that takes longer counts as a transient fault.", "5s")] = Seconds(
+        5
+    )
+    suspect: Annotated[Seconds, _doc("A second transient fault within this time withdraws the device.", "60s")] = (
+        _seconds(60)
+    )
+    clean_probes: Annotated[int, Meta(ge=1, description="Probes in a row that must find nothing before probation.")] = 3
+    hold: Annotated[Seconds, _doc("Shortest time withdrawn, from the last fault.", "30s")] = _seconds(30)
+    hold_growth: Annotated[
+        float, Meta(ge=1, description="Each further fall within flapWindow multiplies the hold.")
+    ] = 2.0
+    hold_max: Annotated[Seconds, _doc("Longest hold that growth leads to.", "30m")] = _seconds(1800)
+    probation: Annotated[Seconds, _doc("Time without a fault before the device is offered again.", "60s")] = _seconds(
+        60
+    )
+    flap_window: Annotated[Seconds, _doc("Falls are counted over this time.", "1h")] = _seconds(3600)
+    flap_count: Annotated[int, Meta(ge=1, description="This many falls within flapWindow are flapping.")] = 5
+    quarantine: Annotated[Seconds, _doc("The hold of a flapping device.", "2h")] = _seconds(7200)
+
+    def tuning(self) -> Tuning:
+        return Tuning(
+            suspect_s=self.suspect,
+            clean_probes=self.clean_probes,
+            hold_s=self.hold,
+            hold_growth=self.hold_growth,
+            hold_max_s=self.hold_max,
+            probation_s=self.probation,
+            flap_window_s=self.flap_window,
+            flap_count=self.flap_count,
+            quarantine_s=self.quarantine,
+        )
+
+
+class StatusSpec(_Spec, frozen=True):
+    """The daemon's own socket, for `fairlead status`."""
+
+    socket: Annotated[str, _doc("Path of the socket. Empty: none.")] = "/run/fairlead/fairlead.sock"
+
+
+class LogFormat(enum.StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogSpec(_Spec, frozen=True):
+    format: Annotated[LogFormat, _doc("text for people, json for machines.")] = LogFormat.TEXT
+
+
+class Config(_Spec, frozen=True):
+    """The whole configuration of a daemon."""
+
+    backends: Annotated[
+        list[dict[str, Any]],
+        _doc(
+            "Where devices come from: kind names the backend, the other keys are its own.",
+            [{"kind": "sim", "fleet": "h100x8"}],
+        ),
+    ] = []
+    rules: Annotated[list[RuleSpec], _doc("Which device belongs to which resource. First match wins.")] = []
+    kubelet: Annotated[KubeletSpec, _doc("Where the kubelet is.")] = field(default_factory=KubeletSpec)
+    scan: Annotated[ScanSpec, _doc("How devices are looked for.")] = field(default_factory=ScanSpec)
+    health: Annotated[HealthSpec, _doc("How faults are judged.")] = field(default_factory=HealthSpec)
+    status: Annotated[StatusSpec, _doc("The daemon's own socket.")] = field(default_factory=StatusSpec)
+    log: Annotated[LogSpec, _doc("What the daemon writes to standard error.")] = field(default_factory=LogSpec)
+    instance: Annotated[str, _doc("Name of this daemon. Two daemons in one directory need two names.")] = "fairlead"
