@@ -1,0 +1,209 @@
+"""Streams and the sending half of flow control (RFC 9113, 5.1 and 5.2): messages become frames the peer has room for.
+
+Knows nothing of what arrives; `http2` tells it when windows change.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from fairlead.wire.frames import (
+    DATA,
+    DEFAULT_FRAME_BYTES,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    ErrorCode,
+    head_of,
+    header_frames,
+    rst_stream,
+)
+
+# Streams we reset are remembered: what the peer sent before it knew is dropped in silence. Far more than may be open.
+REMEMBERED_RESETS = 1024
+
+
+class Stream:
+    """One stream. Both halves close on their own; the stream leaves the table when both have."""
+
+    __slots__ = (
+        "content_length",
+        "credit",
+        "end_queued",
+        "headers_seen",
+        "id",
+        "local_closed",
+        "queue",
+        "queued_bytes",
+        "received_bytes",
+        "recv_window",
+        "remote_closed",
+        "send_window",
+        "tail",
+    )
+
+    def __init__(self, stream_id: int, send_window: int, recv_window: int) -> None:
+        self.id = stream_id
+        self.send_window = send_window
+        self.recv_window = recv_window
+        # Bytes the layer above has taken and the peer has not been told of.
+        self.credit = 0
+        self.local_closed = False
+        self.remote_closed = False
+        # The final header list of the peer's side has come; what follows it can only be DATA or trailers.
+        self.headers_seen = False
+        self.content_length: int | None = None
+        self.received_bytes = 0
+        self.queue: deque[memoryview] | None = None
+        self.queued_bytes = 0
+        # Trailers that wait behind the queue, or the wish to end the stream with the last DATA frame.
+        self.tail: bytes | None = None
+        self.end_queued = False
+
+
+class Outflow:
+    """Everything waiting to leave: finished bytes in `out`, and data the peer's windows hold back."""
+
+    def __init__(self, streams: dict[int, Stream], *, server: bool) -> None:
+        self.out: list[bytes] = []
+        self.window = DEFAULT_WINDOW
+        self.initial_window = DEFAULT_WINDOW
+        self.frame_bytes = DEFAULT_FRAME_BYTES
+        self.queued_bytes = 0
+        # Counts DATA bytes that left: how one sees whether a peer makes progress.
+        self.sent_bytes = 0
+        # Streams that finished well: how one sees that a client does more than open and reset.
+        self.finished = 0
+        # Streams we reset ourselves.
+        self.our_resets: dict[int, None] = {}
+        self._streams = streams
+        self._server = server
+        self._blocked: dict[int, Stream] = {}
+
+    def answer(self, stream: Stream, head: bytes, body: bytes, tail: bytes) -> None:
+        """A whole response: in one piece when the windows have room, which for small answers they always do."""
+        size = len(body)
+        if (
+            size <= self.window
+            and size <= stream.send_window
+            and size <= self.frame_bytes
+            and len(tail) < self.frame_bytes
+        ):
+            self.window -= size
+            stream.send_window -= size
+            self.sent_bytes += size
+            sid = stream.id
+            self.out.append(
+                b"".join(
+                    (
+                        head_of(len(head), HEADERS, END_HEADERS, sid),
+                        head,
+                        head_of(size, DATA, 0, sid),
+                        body,
+                        head_of(len(tail), HEADERS, END_HEADERS | END_STREAM, sid),
+                        tail,
+                    )
+                )
+            )
+            self._end(stream)
+            return
+        self.headers(stream, head, end_stream=False)
+        self.data(stream, body)
+        self.headers(stream, tail, end_stream=True)
+
+    def headers(self, stream: Stream, block: bytes, *, end_stream: bool) -> None:
+        piece = header_frames(stream.id, block, end_stream=end_stream, frame_bytes=self.frame_bytes)
+        if stream.queue:
+            stream.tail = piece
+            return
+        self.out.append(piece)
+        if end_stream:
+            self._end(stream)
+
+    def data(self, stream: Stream, body: bytes, *, end_stream: bool = False) -> None:
+        if stream.queue is None:
+            stream.queue = deque()
+        if body:
+            stream.queue.append(memoryview(body))
+            stream.queued_bytes += len(body)
+            self.queued_bytes += len(body)
+        stream.end_queued = end_stream
+        if stream.queue:
+            self._blocked[stream.id] = stream
+            self.pump()
+        elif end_stream:
+            self.out.append(head_of(0, DATA, END_STREAM, stream.id))
+            self._end(stream)
+
+    def pump(self) -> list[int]:
+        """Sends what the windows allow, a frame of each stream in turn. Returns the streams whose queue ran empty."""
+        drained: list[int] = []
+        moved = True
+        while moved and self._blocked and self.window > 0:
+            moved = False
+            for stream in list(self._blocked.values()):
+                if self.window <= 0:
+                    break
+                if stream.send_window > 0:
+                    moved = True
+                    if self._send_frame(stream):
+                        drained.append(stream.id)
+        return drained
+
+    def _send_frame(self, stream: Stream) -> bool:
+        queue = stream.queue
+        assert queue
+        piece = queue[0]
+        size = min(len(piece), self.frame_bytes, self.window, stream.send_window)
+        if size == len(piece):
+            queue.popleft()
+        else:
+            queue[0] = piece[size:]
+        stream.send_window -= size
+        stream.queued_bytes -= size
+        self.window -= size
+        self.queued_bytes -= size
+        self.sent_bytes += size
+        last = not queue and stream.end_queued
+        self.out.append(head_of(size, DATA, END_STREAM if last else 0, stream.id))
+        self.out.append(bytes(piece[:size]))
+        if queue:
+            return False
+        del self._blocked[stream.id]
+        if stream.tail is not None:
+            self.out.append(stream.tail)
+            stream.tail = None
+            last = True
+        if last:
+            self._end(stream)
+        return True
+
+    def _end(self, stream: Stream) -> None:
+        stream.local_closed = True
+        self.finished += 1
+        if stream.remote_closed:
+            self._streams.pop(stream.id, None)
+        elif self._server:
+            # An early answer. NO_ERROR asks the client to stop sending and to keep what it got (RFC 9113, 8.1).
+            self.reset(stream, ErrorCode.NO_ERROR)
+
+    def drop(self, stream: Stream) -> None:
+        """Forgets a stream and what was queued for it."""
+        self._streams.pop(stream.id, None)
+        self._blocked.pop(stream.id, None)
+        self.queued_bytes -= stream.queued_bytes
+        stream.queued_bytes = 0
+        stream.queue = None
+        stream.tail = None
+        stream.local_closed = stream.remote_closed = True
+
+    def reset(self, stream: Stream, code: int) -> None:
+        self.drop(stream)
+        self.remember_reset(stream.id)
+        self.out.append(rst_stream(stream.id, code))
+
+    def remember_reset(self, stream_id: int) -> None:
+        self.our_resets[stream_id] = None
+        if len(self.our_resets) > REMEMBERED_RESETS:
+            del self.our_resets[next(iter(self.our_resets))]
