@@ -107,7 +107,7 @@ def read_window_update(conn: Connection, flags: int, stream_id: int, payload: by
     if stream_id:
         stream = conn.streams.get(stream_id)
         if stream is None:
-            if conn.is_idle(stream_id):
+            if conn.table.is_idle(stream_id):
                 raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
             conn.patience.count_idle()  # closed a moment ago: the peer could not know
             return
@@ -146,12 +146,12 @@ def read_rst_stream(conn: Connection, flags: int, stream_id: int, payload: bytes
         raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM of an impossible size")
     stream = conn.streams.get(stream_id)
     if stream is None:
-        if conn.is_idle(stream_id):
+        if conn.table.is_idle(stream_id):
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
         conn.patience.count_idle()
         return
     conn.flow.drop(stream)
-    conn.remember_peer_reset(stream_id)
+    conn.table.remember_peer_reset(stream_id)
     events.append(StreamReset(stream_id, UINT32.unpack(payload)[0], ours=False))
     conn.patience.count_reset()
 

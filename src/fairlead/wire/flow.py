@@ -1,4 +1,4 @@
-"""Streams and the sending half of flow control (RFC 9113, 5.1 and 5.2): messages become frames the peer has room for.
+"""The sending half of flow control (RFC 9113, 5.2): messages become frames the peer has room for.
 
 Knows nothing of what arrives; `http2` tells it when windows change.
 """
@@ -6,6 +6,7 @@ Knows nothing of what arrives; `http2` tells it when windows change.
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from fairlead.wire.frames import (
     DATA,
@@ -20,52 +21,14 @@ from fairlead.wire.frames import (
     rst_stream,
 )
 
-# Streams we reset are remembered: what the peer sent before it knew is dropped in silence. Far more than may be open.
-REMEMBERED_RESETS = 1024
-
-
-class Stream:
-    """One stream. Both halves close on their own; the stream leaves the table when both have."""
-
-    __slots__ = (
-        "content_length",
-        "credit",
-        "end_queued",
-        "headers_seen",
-        "id",
-        "local_closed",
-        "queue",
-        "queued_bytes",
-        "received_bytes",
-        "recv_window",
-        "remote_closed",
-        "send_window",
-        "tail",
-    )
-
-    def __init__(self, stream_id: int, send_window: int, recv_window: int) -> None:
-        self.id = stream_id
-        self.send_window = send_window
-        self.recv_window = recv_window
-        # Bytes the layer above has taken and the peer has not been told of.
-        self.credit = 0
-        self.local_closed = False
-        self.remote_closed = False
-        # The final header list of the peer's side has come; what follows it can only be DATA or trailers.
-        self.headers_seen = False
-        self.content_length: int | None = None
-        self.received_bytes = 0
-        self.queue: deque[memoryview] | None = None
-        self.queued_bytes = 0
-        # Trailers that wait behind the queue, or the wish to end the stream with the last DATA frame.
-        self.tail: bytes | None = None
-        self.end_queued = False
+if TYPE_CHECKING:
+    from fairlead.wire.streams import Stream, StreamTable
 
 
 class Outflow:
     """Everything waiting to leave: finished bytes in `out`, and data the peer's windows hold back."""
 
-    def __init__(self, streams: dict[int, Stream], *, server: bool) -> None:
+    def __init__(self, table: StreamTable, *, server: bool) -> None:
         self.out: list[bytes] = []
         self.window = DEFAULT_WINDOW
         self.initial_window = DEFAULT_WINDOW
@@ -75,9 +38,7 @@ class Outflow:
         self.sent_bytes = 0
         # Streams that finished well: how one sees that a client does more than open and reset.
         self.finished = 0
-        # Streams we reset ourselves.
-        self.our_resets: dict[int, None] = {}
-        self._streams = streams
+        self._table = table
         self._server = server
         self._blocked: dict[int, Stream] = {}
 
@@ -183,14 +144,14 @@ class Outflow:
         stream.local_closed = True
         self.finished += 1
         if stream.remote_closed:
-            self._streams.pop(stream.id, None)
+            self._table.open.pop(stream.id, None)
         elif self._server:
             # An early answer. NO_ERROR asks the client to stop sending and to keep what it got (RFC 9113, 8.1).
             self.reset(stream, ErrorCode.NO_ERROR)
 
     def drop(self, stream: Stream) -> None:
         """Forgets a stream and what was queued for it."""
-        self._streams.pop(stream.id, None)
+        self._table.open.pop(stream.id, None)
         self._blocked.pop(stream.id, None)
         self.queued_bytes -= stream.queued_bytes
         stream.queued_bytes = 0
@@ -200,10 +161,5 @@ class Outflow:
 
     def reset(self, stream: Stream, code: int) -> None:
         self.drop(stream)
-        self.remember_reset(stream.id)
+        self._table.remember_our_reset(stream.id)
         self.out.append(rst_stream(stream.id, code))
-
-    def remember_reset(self, stream_id: int) -> None:
-        self.our_resets[stream_id] = None
-        if len(self.our_resets) > REMEMBERED_RESETS:
-            del self.our_resets[next(iter(self.our_resets))]

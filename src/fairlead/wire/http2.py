@@ -15,7 +15,7 @@ from fairlead.wire.control import (
     read_window_update,
 )
 from fairlead.wire.events import ConnectionFailed, DataReceived, Event, HeadersReceived, StreamReset
-from fairlead.wire.flow import REMEMBERED_RESETS, Outflow, Stream
+from fairlead.wire.flow import Outflow
 from fairlead.wire.frames import (
     ACK,
     CONTINUATION,
@@ -46,17 +46,16 @@ from fairlead.wire.frames import (
 from fairlead.wire.headers import HeaderError, HeaderReader
 from fairlead.wire.limits import Limits
 from fairlead.wire.patience import Patience, ProtocolError
-
-# Gaps in the client's numbering that we can still tell from streams that were used.
-_REMEMBERED_GAPS = 16
+from fairlead.wire.streams import Stream, StreamTable
 
 
 class Connection:
     def __init__(self, *, server: bool, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.server = server
-        self.streams: dict[int, Stream] = {}
-        self.flow = Outflow(self.streams, server=server)
+        self.table = StreamTable(server=server)
+        self.streams = self.table.open
+        self.flow = Outflow(self.table, server=server)
         self.patience = Patience(self.limits, self.flow)
         self.failed = False
         self.peer_going_away = False
@@ -69,11 +68,6 @@ class Connection:
         self._awaiting_preface = server
         self._recv_window = self.limits.connection_window_bytes
         self._credit = 0
-        self._last_peer_id = 0
-        self._next_id = 1
-        self._going_away = False
-        self._peer_resets: dict[int, None] = {}
-        self._gaps: list[tuple[int, int]] = []
         # A header block in the making: stream, flags of its HEADERS frame, parts, size, frames.
         self._block_stream = 0
         self._block_flags = 0
@@ -109,15 +103,13 @@ class Connection:
 
     def open(self, block: bytes, *, end_stream: bool) -> int:
         """Opens a stream in the client's role. The caller minds `peer_max_streams` and `can_open`."""
-        stream = Stream(self._next_id, self.flow.initial_window, self.limits.stream_window_bytes)
-        self._next_id += 2
-        self.streams[stream.id] = stream
+        stream = self.table.add_ours(self.flow.initial_window, self.limits.stream_window_bytes)
         self.flow.headers(stream, block, end_stream=end_stream)
         return stream.id
 
     @property
     def can_open(self) -> bool:
-        return not (self.failed or self.peer_going_away) and self._next_id <= MAX_STREAM_ID
+        return not (self.failed or self.peer_going_away) and not self.table.exhausted
 
     def answer(self, stream_id: int, head: bytes, body: bytes, tail: bytes) -> None:
         stream = self.streams.get(stream_id)
@@ -148,8 +140,8 @@ class Connection:
 
     def go_away(self, code: int = ErrorCode.NO_ERROR, debug: str = "") -> None:
         """Takes no new streams from here on; those already open go on."""
-        self._going_away = True
-        self.flow.out.append(goaway(self._last_peer_id, code, debug.encode()[:256]))
+        self.table.going_away = True
+        self.flow.out.append(goaway(self.table.last_peer_id, code, debug.encode()[:256]))
 
     def consume(self, stream_id: int, size: int) -> None:
         """Gives a stream's window back. The peer hears of it once half the window is due, not at every byte."""
@@ -180,7 +172,7 @@ class Connection:
             self._read_frames(data, events)
         except ProtocolError as error:
             self.failed = True
-            self.flow.out.append(goaway(self._last_peer_id, error.code, str(error).encode()[:256]))
+            self.flow.out.append(goaway(self.table.last_peer_id, error.code, str(error).encode()[:256]))
             events.append(ConnectionFailed(error.code, str(error)))
         return events
 
@@ -231,45 +223,13 @@ class Connection:
         if stream is not None:
             self.flow.reset(stream, error.code)
             events.append(StreamReset(stream.id, error.code, str(error), ours=True))
-        elif self.is_idle(error.stream_id):
+        elif self.table.is_idle(error.stream_id):
             # A stream error on a stream that never was: RST_STREAM there would be an error of ours.
             raise ProtocolError(error.code, str(error))
         else:
-            self.flow.remember_reset(error.stream_id)
+            self.table.remember_our_reset(error.stream_id)
             self.flow.out.append(rst_stream(error.stream_id, error.code))
         self.patience.count_reset()
-
-    def is_idle(self, stream_id: int) -> bool:
-        """Never used by anyone. Numbers of the server's side are always idle: nothing is pushed here."""
-        if not stream_id & 1:
-            return True
-        return stream_id > self._last_peer_id if self.server else stream_id >= self._next_id
-
-    def remember_peer_reset(self, stream_id: int) -> None:
-        self._peer_resets[stream_id] = None
-        if len(self._peer_resets) > REMEMBERED_RESETS:
-            del self._peer_resets[next(iter(self._peer_resets))]
-
-    def _find(self, stream_id: int, what: str) -> Stream | None:
-        """The stream a frame is for; None when the frame is to be dropped."""
-        if not stream_id:
-            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, f"{what} on stream 0")
-        stream = self.streams.get(stream_id)
-        if stream is not None:
-            if stream.remote_closed:
-                raise ProtocolError(ErrorCode.STREAM_CLOSED, f"{what} after the end of the stream", stream_id)
-            return stream
-        if self.is_idle(stream_id):
-            if self._going_away and self.server and stream_id & 1:
-                return None  # opened after our GOAWAY: not ours to answer
-            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, f"{what} on an idle stream")
-        if stream_id in self.flow.our_resets:
-            return None
-        if stream_id in self._peer_resets:
-            raise ProtocolError(ErrorCode.STREAM_CLOSED, f"{what} on a stream that was reset", stream_id)
-        if any(low <= stream_id < high for low, high in self._gaps):
-            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, f"{what} on a stream that was skipped")
-        raise ProtocolError(ErrorCode.STREAM_CLOSED, f"{what} on a closed stream")
 
     def read_data(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         size = len(payload)
@@ -284,7 +244,7 @@ class Connection:
             self._credit = 0
         if flags & PADDED:
             payload = _strip_padding(payload)
-        stream = self._find(stream_id, "DATA")
+        stream = self.table.find(stream_id, "DATA")
         if payload:
             self.patience.worked()
         elif not flags & END_STREAM:
@@ -347,12 +307,17 @@ class Connection:
             head = self._reader.read(block)
         except HeaderError as error:
             raise ProtocolError(error.code, str(error)) from error
-        if self.server and stream_id & 1 and stream_id > self._last_peer_id:
-            if self._going_away:
+        if self.table.is_new(stream_id):
+            if self.table.going_away:
                 return
-            stream = self._accept(stream_id)
+            stream = self.table.add_theirs(
+                stream_id,
+                self.flow.initial_window,
+                self.limits.stream_window_bytes,
+                most=self.limits.concurrent_streams,
+            )
         else:
-            found = self._find(stream_id, "HEADERS")
+            found = self.table.find(stream_id, "HEADERS")
             if found is None:
                 return
             stream = found
@@ -375,16 +340,6 @@ class Connection:
         if end_stream:
             self._end_remote(stream)
         events.append(HeadersReceived(stream_id, head, end_stream=end_stream, trailers=trailers))
-
-    def _accept(self, stream_id: int) -> Stream:
-        if stream_id > self._last_peer_id + 2 and self._last_peer_id:
-            self._gaps = [*self._gaps[1 - _REMEMBERED_GAPS :], (self._last_peer_id + 2, stream_id)]
-        self._last_peer_id = stream_id
-        if len(self.streams) >= self.limits.concurrent_streams:
-            raise ProtocolError(ErrorCode.REFUSED_STREAM, "too many streams at once", stream_id)
-        stream = Stream(stream_id, self.flow.initial_window, self.limits.stream_window_bytes)
-        self.streams[stream_id] = stream
-        return stream
 
 
 def _strip_padding(payload: bytes) -> bytes:

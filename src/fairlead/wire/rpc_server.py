@@ -1,360 +1,19 @@
-"""The serving end of gRPC: unary and server-streaming calls on one listening socket.
-
-Owns calls, their deadlines and their tasks. Must not know what the methods do.
-"""
+"""The serving end of gRPC: unary and server-streaming calls on one listening socket. Owns the socket's connections."""
 
 from __future__ import annotations
 
 import asyncio
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from fairlead.wire.events import DataReceived, Event, HeadersReceived, SettingsReceived, StreamDrained, StreamReset
-from fairlead.wire.frames import ErrorCode
-from fairlead.wire.grpc import (
-    OK_TRAILERS,
-    PREFIX,
-    PREFIX_BYTES,
-    RESPONSE_HEAD,
-    Inbox,
-    error_only,
-    error_trailers,
-    is_grpc,
-    parse_timeout_s,
-    prefix,
-)
-from fairlead.wire.headers import encode_fields
 from fairlead.wire.limits import Limits
-from fairlead.wire.link import Link
-from fairlead.wire.method import Call, Method, RpcError, Status
-from fairlead.wire.proto import DecodeError, decode, encode
+from fairlead.wire.serving import ServerLink
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
 
-    from fairlead.wire.headers import Head
-
-    Handler = Callable[[Any, Call], Any]
-
-_NOT_GRPC = b"This socket speaks gRPC only.\n"
-
-
-class _Plan:
-    """What a header list asks for. Made once per distinct list: see `HeaderReader`."""
-
-    __slots__ = ("error", "handler", "http_status", "method", "path", "timeout_s", "with_body")
-
-    def __init__(self, head: Head, routes: Mapping[bytes, tuple[Method[Any, Any], Handler]]) -> None:
-        raw_path = head.get(b":path") or b""
-        self.path = raw_path.decode("latin-1")
-        self.error: RpcError | None = None
-        self.http_status = b""
-        self.timeout_s: float | None = None
-        self.method: Method[Any, Any] | None = None
-        self.handler: Handler | None = None
-        verb = head.get(b":method")
-        self.with_body = verb != b"HEAD"
-        if verb != b"POST":
-            self.http_status = b"405"
-        elif not is_grpc(head.get(b"content-type")):
-            self.http_status = b"415"
-        elif raw_path not in routes:
-            self.error = RpcError(Status.UNIMPLEMENTED, f"unknown method {self.path}")
-        else:
-            self.method, self.handler = routes[raw_path]
-            timeout = head.get(b"grpc-timeout")
-            if timeout is not None:
-                try:
-                    self.timeout_s = parse_timeout_s(timeout)
-                except RpcError as error:
-                    self.error = error
-
-
-class _Serving:
-    """One call in progress."""
-
-    __slots__ = ("begun", "call", "inbox", "message", "plan", "room", "stream_id", "task", "timer")
-
-    def __init__(self, stream_id: int, plan: _Plan, call: Call) -> None:
-        self.stream_id = stream_id
-        self.plan = plan
-        self.call = call
-        self.inbox: Inbox | None = None
-        self.message: bytes | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.room: asyncio.Future[None] | None = None
-        # The response's header list has gone out; an error can only come as trailers now.
-        self.begun = False
-
-
-def _only_message(serving: _Serving) -> bytes:
-    if serving.message is None or serving.inbox:
-        raise RpcError(Status.INTERNAL, "a request is exactly one message")
-    return serving.message
-
-
-class _ServerLink(Link):
-    def __init__(self, server: Server) -> None:
-        super().__init__(server=True, limits=server.limits)
-        self._server = server
-        self.calls: dict[int, _Serving] = {}
-        self._request_bytes = 0
-        self._preface: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._server.links.add(self)
-        self._preface = self.loop.call_later(
-            self.limits.preface_s, self.hang_up, ErrorCode.SETTINGS_TIMEOUT, "no preface came"
-        )
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        # What is not read cannot make us write: this bounds the answers to pings and to calls alike.
-        self.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.transport.resume_reading()
-
-    def on_room(self) -> None:
-        for serving in self.calls.values():
-            self._wake(serving)
-
-    def on_lost(self, reason: str) -> None:
-        del reason
-        if self._preface is not None:
-            self._preface.cancel()
-        for serving in list(self.calls.values()):
-            self._drop(serving)
-        if self.lost:
-            self._server.forget(self)
-
-    def on_event(self, event: Event) -> None:
-        if type(event) is HeadersReceived:
-            if event.trailers:
-                self._on_data(event.stream_id, b"", 0, end_stream=True)
-            else:
-                self._on_request(event)
-        elif type(event) is DataReceived:
-            self._on_data(event.stream_id, event.data, event.window_bytes, end_stream=event.end_stream)
-        elif type(event) is StreamReset:
-            serving = self.calls.get(event.stream_id)
-            if serving is not None:
-                self._drop(serving)
-        elif type(event) is StreamDrained:
-            serving = self.calls.get(event.stream_id)
-            if serving is not None:
-                self._wake(serving)
-        elif type(event) is SettingsReceived and self._preface is not None:
-            self._preface.cancel()
-            self._preface = None
-
-    # A request arrives.
-
-    def _on_request(self, event: HeadersReceived) -> None:
-        head = event.head
-        plan = head.memo
-        if type(plan) is not _Plan:
-            plan = head.memo = _Plan(head, self._server.routes)
-        timeout_s = plan.timeout_s
-        deadline_s = None if timeout_s is None else self.loop.time() + timeout_s
-        call = Call(plan.path, head.fields, deadline_s, self.loop.time)
-        serving = _Serving(event.stream_id, plan, call)
-        self.calls[event.stream_id] = serving
-        if plan.error is not None:
-            self._refuse(serving, plan.error.status, plan.error.message)
-            return
-        if timeout_s is not None:
-            serving.timer = self.loop.call_later(timeout_s, self._expire, serving)
-        if event.end_stream:
-            self._on_data(event.stream_id, b"", 0, end_stream=True)
-
-    def _expire(self, serving: _Serving) -> None:
-        self._refuse(serving, Status.DEADLINE_EXCEEDED, "the deadline has passed")
-        self.flush()
-
-    def _on_data(self, stream_id: int, data: bytes, window_bytes: int, *, end_stream: bool) -> None:
-        serving = self.calls.get(stream_id)
-        if serving is None:
-            return
-        if serving.plan.http_status:
-            # Not for us: read to the end, then say so in plain HTTP.
-            self.http.consume(stream_id, window_bytes)
-            if end_stream:
-                self._answer_http(serving)
-            return
-        size = len(data) - PREFIX_BYTES
-        if (
-            end_stream
-            and serving.inbox is None
-            and size >= 0
-            and PREFIX.unpack_from(data) == (0, size)
-            and size <= self.limits.message_bytes
-        ):
-            # The common case: the whole request in one frame.
-            self._dispatch(serving, data[PREFIX_BYTES:])
-            return
-        try:
-            self._collect(serving, data)
-            if end_stream:
-                self._dispatch(serving, _only_message(serving))
-            else:
-                self.http.consume(stream_id, window_bytes)
-        except RpcError as error:
-            self._refuse(serving, error.status, error.message)
-
-    def _collect(self, serving: _Serving, data: bytes) -> None:
-        if serving.inbox is None:
-            serving.inbox = Inbox(self.limits.message_bytes)
-        before = len(serving.inbox)
-        found = serving.inbox.feed(data)
-        self._request_bytes += len(serving.inbox) - before
-        if len(found) + (serving.message is not None) > 1:
-            raise RpcError(Status.INTERNAL, "a request is exactly one message")
-        if found:
-            serving.message = found[0]
-            self._request_bytes += len(found[0])
-        if self._request_bytes > self.limits.request_bytes:
-            raise RpcError(Status.RESOURCE_EXHAUSTED, "too many bytes of unfinished requests on this connection")
-
-    def _dispatch(self, serving: _Serving, body: bytes) -> None:
-        method, handler = serving.plan.method, serving.plan.handler
-        assert method is not None
-        assert handler is not None
-        try:
-            request = decode(method.request, body)
-        except DecodeError as error:
-            self._refuse(serving, Status.INTERNAL, f"the request does not decode: {error}")
-            return
-        if method.streaming:
-            self._spawn(serving, self._run_stream(serving, handler, request))
-            return
-        try:
-            result = handler(request, serving.call)
-            if type(result) is not method.response and isawaitable(result):
-                self._spawn(serving, self._run_unary(serving, result))
-                return
-            payload = result if type(result) is bytes else encode(result)
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything; the caller gets a status, never a traceback
-            self._refuse_for(serving, error)
-            return
-        self._finish(serving)
-        self.http.answer(serving.stream_id, RESPONSE_HEAD, prefix(payload), OK_TRAILERS)
-
-    # Handlers that take time.
-
-    def _spawn(self, serving: _Serving, work: Coroutine[Any, Any, None]) -> None:
-        serving.task = self.loop.create_task(work, name=f"rpc {serving.plan.path}")
-        self._server.tasks.add(serving.task)
-        serving.task.add_done_callback(self._server.tasks.discard)
-
-    async def _run_unary(self, serving: _Serving, result: Any) -> None:
-        try:
-            answer = await result
-            payload = answer if type(answer) is bytes else encode(answer)
-        except asyncio.CancelledError:
-            self._refuse(serving, Status.CANCELLED, "the handler was cancelled")
-            self.flush()
-            raise
-        except Exception as error:  # noqa: BLE001 - as above
-            self._refuse_for(serving, error)
-        else:
-            if self._finish(serving):
-                self.http.answer(serving.stream_id, RESPONSE_HEAD, prefix(payload), OK_TRAILERS)
-        self.flush()
-
-    async def _run_stream(self, serving: _Serving, handler: Handler, request: object) -> None:
-        stream_id = serving.stream_id
-        try:
-            items: AsyncGenerator[Any, None] = handler(request, serving.call)
-            try:
-                async for item in items:
-                    payload = item if type(item) is bytes else encode(item)
-                    if not serving.begun:
-                        serving.begun = True
-                        self.http.send_headers(stream_id, RESPONSE_HEAD)
-                    self.http.send_data(stream_id, prefix(payload))
-                    self.flush()
-                    await self._wait_for_room(serving)
-            finally:
-                await items.aclose()
-        except asyncio.CancelledError:
-            self._refuse(serving, Status.CANCELLED, "the handler was cancelled")
-            self.flush()
-            raise
-        except Exception as error:  # noqa: BLE001 - as above
-            self._refuse_for(serving, error)
-        else:
-            if self._finish(serving):
-                self.http.send_headers(
-                    stream_id, OK_TRAILERS if serving.begun else RESPONSE_HEAD + OK_TRAILERS, end_stream=True
-                )
-        self.flush()
-
-    async def _wait_for_room(self, serving: _Serving) -> None:
-        """Back-pressure: the next message is asked for when this one has left."""
-        while self.paused or self.http.queued_bytes(serving.stream_id):
-            serving.room = self.loop.create_future()
-            await serving.room
-
-    def _wake(self, serving: _Serving) -> None:
-        if serving.room is not None and not serving.room.done():
-            serving.room.set_result(None)
-
-    # A call ends.
-
-    def _finish(self, serving: _Serving) -> bool:
-        """Takes the call off the books. False when it was off already: nothing may be sent for it then."""
-        if self.calls.pop(serving.stream_id, None) is None:
-            return False
-        if serving.timer is not None:
-            serving.timer.cancel()
-        if serving.inbox is not None:
-            self._request_bytes -= len(serving.inbox) + len(serving.message or b"")
-        self._server.check_idle()
-        return True
-
-    def _drop(self, serving: _Serving) -> None:
-        """The peer no longer wants the answer."""
-        if self._finish(serving) and serving.task is not None:
-            serving.task.cancel()
-
-    def _refuse_for(self, serving: _Serving, error: Exception) -> None:
-        if isinstance(error, RpcError):
-            self._refuse(serving, error.status, error.message)
-            return
-        self._server.report(serving.plan.path, error)
-        self._refuse(serving, Status.UNKNOWN, str(error))
-
-    def _refuse(self, serving: _Serving, status: Status, text: str) -> None:
-        if not self._finish(serving):
-            return
-        block = error_trailers(status, text) if serving.begun else error_only(status, text)
-        self.http.send_headers(serving.stream_id, block, end_stream=True)
-        if serving.task is not None and serving.task is not asyncio.current_task():
-            serving.task.cancel()
-
-    def _answer_http(self, serving: _Serving) -> None:
-        self._finish(serving)
-        plan = serving.plan
-        block = encode_fields(
-            [
-                (b":status", plan.http_status),
-                (b"content-type", b"text/plain"),
-                (b"content-length", b"%d" % len(_NOT_GRPC)),
-            ]
-        )
-        self.http.send_headers(serving.stream_id, block, end_stream=not plan.with_body)
-        if plan.with_body:
-            self.http.send_data(serving.stream_id, _NOT_GRPC, end_stream=True)
-
-    def end_calls(self) -> None:
-        for serving in list(self.calls.values()):
-            self._refuse(serving, Status.UNAVAILABLE, "the server is stopping")
-        self.flush()
+    from fairlead.wire.method import Method
+    from fairlead.wire.serving import Handler
 
 
 class Server:
@@ -368,8 +27,10 @@ class Server:
         on_error: Callable[[str, BaseException], None] | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.routes = {method.path.encode(): (method, handler) for method, handler in handlers.items()}
-        self.links: set[_ServerLink] = set()
+        self.routes: Mapping[bytes, tuple[Method[Any, Any], Handler]] = {
+            method.path.encode(): (method, handler) for method, handler in handlers.items()
+        }
+        self.links: set[ServerLink] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._on_error = on_error
         self._listener: asyncio.Server | None = None
@@ -382,7 +43,7 @@ class Server:
 
     async def start(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: _ServerLink(self), sock=sock)
+        self._listener = await loop.create_server(lambda: ServerLink(self), sock=sock)
 
     async def stop(self, grace_s: float = 1.0) -> None:
         """Says GOAWAY, lets calls finish for `grace_s`, ends the rest and closes. The socket's path stays as it is."""
@@ -410,7 +71,7 @@ class Server:
         if self._idle is not None and not any(link.calls for link in self.links):
             self._idle.set()
 
-    def forget(self, link: _ServerLink) -> None:
+    def forget(self, link: ServerLink) -> None:
         self.links.discard(link)
         if self._gone is not None and not self.links:
             self._gone.set()
