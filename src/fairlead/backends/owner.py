@@ -72,8 +72,6 @@ class Owner:
             # Without effect on an answer that is there; a call that waits for its turn is skipped.
             call.answer.cancel()
             limit.cancel()
-            with suppress(asyncio.CancelledError):
-                await limit
 
     def close(self) -> None:
         """Ends the thread after what it is doing now. Never waits: a stuck call must not hold up an exit."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -44,8 +43,6 @@ class Agenda(Generic[T]):
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Not awaited: a cancellation of our own that came just then would be taken for theirs.
             for wait in waits:
                 wait.cancel()
-            for wait in waits:
-                with suppress(asyncio.CancelledError):
-                    await wait
