@@ -110,8 +110,8 @@ class KubeletSpec(_Spec, frozen=True):
 class ScanSpec(_Spec, frozen=True):
     """How devices are looked for."""
 
-    interval: Annotated[Seconds, _doc("Time between scans; events of the backend bring one forward.", "60s")] = Seconds(
-        60
+    interval: Annotated[Seconds, _doc("Time between scans; events of the backend bring one forward.", "60s")] = (
+        _seconds(60)
     )
     deadline: Annotated[
         Seconds, _doc("A scan that takes longer counts as failed; the last inventory stays.", "30s")
@@ -122,7 +122,7 @@ class HealthSpec(_Spec, frozen=True):
     """How faults are judged. See the guide on health."""
 
     probe_interval: Annotated[Seconds, _doc("Time between two probes of a device.", "5s")] = _seconds(5)
-    probe_deadline: Annotated[Seconds, _doc("A probe that takes longer counts as a transient fault.", "5s")] = Seconds(
+    probe_deadline: Annotated[Seconds, _doc("A probe that takes longer counts as a transient fault.", "5s")] = _seconds(
         5
     )
     suspect: Annotated[Seconds, _doc("A second transient fault within this time withdraws the device.", "60s")] = (

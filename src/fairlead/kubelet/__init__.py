@@ -1,1 +1,1 @@
-"""Our side of the kubelet's sockets: the plugin service, the registration life cycle, the supervisor, who holds what."""
+"""Our side of the kubelet's sockets: plugin service, registration life cycle, supervisor, who holds what."""

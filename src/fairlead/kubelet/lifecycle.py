@@ -142,7 +142,7 @@ class Pace:
 
     # The kubelet opens the stream right after Register returns; it has been seen to take a second when busy.
     stream_s: float = 10.0
-    # A stream that lived this long counts as success and resets the back-off. A list that the kubelet refuses ends it at once.
+    # A stream that lived this long counts as success and resets the back-off. A refused list ends it at once.
     settled_s: float = 10.0
     backoff_s: float = 0.1
     backoff_max_s: float = 10.0
@@ -197,9 +197,7 @@ def _bind(life: Life, reason: str) -> tuple[Life, tuple[Action, ...]]:
     return replace(life, phase=Phase.BIND, streams=0, reason=reason), (Bind(),)
 
 
-def _back_off(
-    life: Life, reason: str, pace: Pace, retry: Retry = Retry.REGISTER
-) -> tuple[Life, tuple[Action, ...]]:
+def _back_off(life: Life, reason: str, pace: Pace, retry: Retry = Retry.REGISTER) -> tuple[Life, tuple[Action, ...]]:
     if life.watched:
         retry = Retry.BIND
     wait = Wait(pace.backoff(life.attempt), jitter=True)

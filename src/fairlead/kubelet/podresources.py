@@ -1,7 +1,8 @@
-"""Who holds what, as the kubelet tells it. Reads the pod-resources socket; an absent one is no error, only no answer."""
+"""Who holds what, as the kubelet tells it. An absent pod-resources socket is no error, only no answer."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +45,7 @@ class Unknown:
 
 
 async def read_holdings(socket: Path, *, timeout_s: float = DEADLINE_S) -> Holdings | Unknown:
-    if not socket.exists():
+    if not os.path.exists(socket):  # noqa: ASYNC240, PTH110 - one stat of a local file
         return Unknown(f"{socket} is not there")
     try:
         channel = await Channel.connect(str(socket), timeout_s=timeout_s, limits=Limits(message_bytes=ANSWER_MAX_BYTES))

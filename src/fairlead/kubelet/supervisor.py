@@ -1,4 +1,4 @@
-"""The supervisor: one unit per resource, started, updated and stopped by difference. One failing never disturbs another."""
+"""The supervisor: one unit per resource, started, updated and stopped by difference. Each fails alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ class Supervisor:
     async def _guard(self, unit: Unit, before: asyncio.Task[None] | None) -> None:
         """Runs a unit; a crash is told, and the unit starts again after a while."""
         # A resource that was dropped and comes back waits for its old self to let go of the socket.
-        leaving = [task for task in (*self._leaving, before) if task is not None and task.get_name() == f"unit {unit.name}"]
+        leaving = [
+            task for task in (*self._leaving, before) if task is not None and task.get_name() == f"unit {unit.name}"
+        ]
         if leaving:
             await asyncio.wait(leaving)
         wait_s = CRASH_BACKOFF_S

@@ -41,7 +41,9 @@ class Control:
         except SocketPathError as error:
             raise HostError(f"status socket: {error}") from error
         except OSError as error:
-            raise HostError(f"status socket {self.path}: {error.strerror}. Choose another with --status-socket") from error
+            raise HostError(
+                f"status socket {self.path}: {error.strerror}. Choose another with --status-socket"
+            ) from error
         self._inode = self.path.stat().st_ino
         self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=REQUEST_MAX_BYTES)
 
@@ -95,7 +97,9 @@ def ask(path: Path, request: Mapping[str, Any], *, timeout_s: float = READ_DEADL
         except PermissionError as error:
             raise NotRunning(f"{path}: not allowed. The socket belongs to the user who runs the daemon") from error
         except OSError as error:
-            raise NotRunning(f"no daemon answers on {path} ({error.strerror or error}). Is `fairlead run` running?") from error
+            raise NotRunning(
+                f"no daemon answers on {path} ({error.strerror or error}). Is `fairlead run` running?"
+            ) from error
     try:
         decoded = msgspec.json.decode(bytes(answer), type=dict[str, Any])
     except msgspec.DecodeError as error:

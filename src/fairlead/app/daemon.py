@@ -1,0 +1,295 @@
+"""The daemon: wires sources, rules, supervisor, journal and its own socket, and runs until told to stop.
+
+Owns the order of starting and stopping, and reloading. Everything else has a room of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fairlead.app import report
+from fairlead.app.opening import name_backend, open_backends, tempo_of
+from fairlead.app.outfit import make_outfit
+from fairlead.app.reload import FileWatch, needs_restart
+from fairlead.app.signals import Signals
+from fairlead.app.source import Source
+from fairlead.app.stock import Ledger, inventory_of, preparing
+from fairlead.config.load import Loaded
+from fairlead.config.spec import Registration
+from fairlead.kubelet.podresources import Holdings, Unknown, read_holdings
+from fairlead.kubelet.sockets import KUBELET_SOCKET, DirectoryLock, SocketWatch
+from fairlead.kubelet.supervisor import Supervisor
+from fairlead.kubelet.unit import Place
+from fairlead.model.clock import SystemClock
+from fairlead.model.errors import ConfigError, FairleadError, HostError, UsageError
+from fairlead.model.inventory import EMPTY
+from fairlead.model.names import DeviceId
+from fairlead.model.ports import Backend, Clock, Steers
+from fairlead.observe.control import Control
+from fairlead.observe.journal import Journal
+
+# Slots that left are looked after at this pace; who holds what is otherwise read only when somebody asks.
+HOLDERS_INTERVAL_S = 15.0
+
+Reload = Callable[[], Loaded]
+
+
+class Daemon:
+    """One node's devices, led into pods. `run` returns when a signal, or `stop`, says so."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        backends: Mapping[str, Backend] | None = None,
+        reload: Reload | None = None,
+        clock: Clock | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.journal = journal or Journal(self.clock)
+        self.loaded = loaded
+        self.started_s = self.clock.now()
+        self.problems: dict[str, str] = {}
+        self.sources: dict[str, Source] = {}
+        self.inventory = EMPTY
+        self.ledger = Ledger()
+        self.holdings: Holdings | Unknown = Unknown("not read yet")
+        self._given = backends
+        self._reload = reload
+        self._stopping = asyncio.Event()
+        self._stale = False
+        self._ready = False
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+        kubelet = loaded.config.kubelet
+        watched = kubelet.registration is Registration.WATCHER
+        self.directory = Path(kubelet.watcher_directory if watched else kubelet.directory)
+        self._lock = DirectoryLock(self.directory, _lock_name(loaded.config.instance))
+        self._watch = SocketWatch(self.directory, self.clock)
+        self.supervisor = Supervisor(
+            make_outfit(lambda: {name: source.backend for name, source in self.sources.items()}),
+            Place(
+                directory=self.directory,
+                kubelet_socket=None if watched else self.directory / KUBELET_SOCKET,
+                watch=self._watch,
+                clock=self.clock,
+                record=self.journal.record,
+            ),
+        )
+
+    # --- Life -----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Raises HostError or ConfigError if it cannot start at all."""
+        backends = self._given if self._given is not None else open_backends(self.loaded, self.clock)
+        self._enter_directory()
+        control = self._control()
+        try:
+            if control is not None:
+                await control.start()
+            with Signals(self.stop, self.reload):
+                self.journal.record(
+                    "started", pid=os.getpid(), config=self.loaded.source, directory=str(self.directory)
+                )
+                for name, backend in backends.items():
+                    self._start_source(name, backend)
+                self._spawn("sockets", self._watch.run())
+                self._spawn("first-scan", self._await_first_scan())
+                self._spawn("holders", self._follow_holders())
+                if self._reload is not None:
+                    self._spawn("config", FileWatch(Path(self.loaded.source), self.clock).run(self.reload))
+                await self._stopping.wait()
+        finally:
+            self.journal.record("stopping")
+            await self._end(control)
+            self.journal.record("stopped")
+            self.journal.flush()
+
+    def _enter_directory(self) -> None:
+        try:
+            self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as error:
+            raise HostError(
+                f"plugin directory {self.directory}: {error.strerror}. Choose another with --plugin-dir"
+            ) from error
+        self._lock.acquire(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+
+    async def _end(self, control: Control | None) -> None:
+        await self.supervisor.stop()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if control is not None:
+            await control.close()
+        self._lock.release()
+
+    def _spawn(self, name: str, work: Any) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks[name] = task
+        task.add_done_callback(self._on_task_end)
+
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.journal.record("task-crashed", task=task.get_name(), reason=f"{type(error).__name__}: {error}")
+
+    # --- From devices to resources --------------------------------------------------------------------------------
+
+    def _start_source(self, name: str, backend: Backend) -> None:
+        source = Source(name, backend, tempo_of(self.loaded.config), self.clock, self.journal.record, self.refresh)
+        self.sources[name] = source
+        self._spawn(f"source {name}", source.run())
+
+    async def _await_first_scan(self) -> None:
+        """Nothing is offered before every backend has spoken once: a device that is listed late is lost to its pod."""
+        await asyncio.gather(*(source.first_scan.wait() for source in self.sources.values()))
+        self._ready = True
+        self.settle()
+
+    def refresh(self) -> None:
+        """Something changed. Changes of one moment are settled together."""
+        if self._ready and not self._stale:
+            self._stale = True
+            asyncio.get_running_loop().call_soon(self.settle)
+
+    def settle(self) -> None:
+        self._stale = False
+        if self._stopping.is_set():
+            return
+        sources = list(self.sources.values())
+        self.inventory = inventory_of(sources)
+        held = None
+        if isinstance(self.holdings, Holdings):
+            held = {name: self.holdings.of(name) for name, _ in self.holdings.by_slot}
+        resources = self.ledger.settle(self.inventory, self.loaded.rules, held, preparing(sources), self.clock.now())
+        self._note("rules", "; ".join(self.ledger.assignment.problems))
+        self.supervisor.apply(resources)
+
+    def _note(self, topic: str, problem: str) -> None:
+        if problem and self.problems.get(topic) != problem:
+            self.journal.record("problem", topic=topic, reason=problem)
+        if problem:
+            self.problems[topic] = problem
+        else:
+            self.problems.pop(topic, None)
+
+    async def _follow_holders(self) -> None:
+        while True:
+            await self.clock.sleep(HOLDERS_INTERVAL_S)
+            if self.ledger.waiting:
+                await self.read_holders()
+                self.refresh()
+
+    async def read_holders(self) -> Holdings | Unknown:
+        path = self.loaded.config.kubelet.pod_resources
+        self.holdings = await read_holdings(Path(path)) if path else Unknown("kubelet.podResources is empty")
+        return self.holdings
+
+    # --- Reload ---------------------------------------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """Validate, then apply. A bad file keeps the old configuration. Always scans again."""
+        if self._reload is not None:
+            try:
+                self._adopt(self._reload())
+            except ConfigError as error:
+                self._note("config", str(error))
+        for source in self.sources.values():
+            source.rescan()
+
+    def _adopt(self, new: Loaded) -> None:
+        old = self.loaded
+        if new.config != old.config:
+            fixed = needs_restart(old.config, new.config)
+            changed = new.config.backends != old.config.backends or tempo_of(new.config) != tempo_of(old.config)
+            backends = open_backends(new, self.clock) if changed and self._given is None else None
+            self.loaded = new
+            self.journal.record("config-applied", source=new.source, rules=len(new.rules))
+            self._note("restart", f"a restart is needed for: {', '.join(fixed)}" if fixed else "")
+            if backends is not None:
+                self._swap_sources(old, backends)
+            self.refresh()
+        self._note("config", "")
+
+    def _swap_sources(self, old: Loaded, backends: Mapping[str, Backend]) -> None:
+        """Sources whose part of the configuration is unchanged keep running; the others are replaced."""
+        same_tempo = tempo_of(old.config) == tempo_of(self.loaded.config)
+        before, after = _entries(old), _entries(self.loaded)
+        for name in list(self.sources):
+            if not (same_tempo and before.get(name) == after.get(name)):
+                self.sources.pop(name)
+                self._tasks.pop(f"source {name}").cancel()
+        self._ready = False
+        for name, backend in backends.items():
+            if name not in self.sources:
+                self._start_source(name, backend)
+        self._spawn("first-scan", self._await_first_scan())
+
+    # --- Its own socket -------------------------------------------------------------------------------------------
+
+    def _control(self) -> Control | None:
+        path = self.loaded.config.status.socket
+        if not path:
+            return None
+        handlers = {
+            "status": self._tell_status,
+            "explain": self._tell_explanation,
+            "journal": self._tell_journal,
+            "clear": self._clear,
+            "steer": self._steer,
+        }
+        return Control(Path(path), handlers)
+
+    async def _tell_status(self, _request: Mapping[str, Any]) -> Any:
+        await self.read_holders()
+        return report.status(self)
+
+    async def _tell_explanation(self, request: Mapping[str, Any]) -> Any:
+        await self.read_holders()
+        return report.explain_live(self, str(request.get("resource", "")), int(request.get("count", 1)))
+
+    async def _tell_journal(self, request: Mapping[str, Any]) -> Any:
+        facts = self.journal.tail(int(request.get("count", 100)), after=int(request.get("after", -1)))
+        return [{"seq": fact.seq, "at_s": fact.at_s, "event": fact.kind, **fact.keys} for fact in facts]
+
+    async def _clear(self, request: Mapping[str, Any]) -> Any:
+        device = report.find_device(self.inventory, str(request.get("device", "")))
+        code = request.get("code")
+        self.sources[device.backend].clear(DeviceId(device.id), str(code) if code else None)
+        return report.device_line(self.inventory, device.id)
+
+    async def _steer(self, request: Mapping[str, Any]) -> Any:
+        order = {key: value for key, value in request.items() if key != "ask"}
+        for source in self.sources.values():
+            if isinstance(source.backend, Steers):
+                return source.backend.steer(order)
+        raise UsageError("no backend of this daemon takes orders. Only a simulated one does")
+
+
+def _entries(loaded: Loaded) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for options in loaded.config.backends:
+        named[name_backend(options, named)] = options
+    return named
+
+
+def _lock_name(instance: str) -> str:
+    return instance if instance == "fairlead" else f"fairlead-{instance}"
+
+
+def run_daemon(daemon: Daemon) -> None:
+    """Runs it to its end on a loop of its own."""
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(daemon.run())
+
+
+__all__ = ["Daemon", "FairleadError", "run_daemon"]

@@ -1,0 +1,43 @@
+"""Signals: TERM and INT stop, a second one forces, HUP reloads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+class Signals:
+    """Installed while the daemon runs; not in a thread that is not the main one."""
+
+    def __init__(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
+        self._stop = stop
+        self._reload = reload
+        self._asked = False
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            for number in STOPPING:
+                loop.add_signal_handler(number, self._on_stop, number)
+            loop.add_signal_handler(signal.SIGHUP, self._reload)
+        except (ValueError, RuntimeError):  # not the main thread: whoever runs us decides when to stop
+            pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaves the handlers in place: a second signal must still force while we stop."""
+
+    def _on_stop(self, number: int) -> None:
+        if self._asked:
+            sys.stderr.write("fairlead: second signal, leaving at once\n")
+            sys.stderr.flush()
+            os._exit(128 + number)
+        self._asked = True
+        self._stop()

@@ -1,0 +1,194 @@
+"""A source: one backend, run. Scans it, watches it, probes it, and keeps what it last said.
+
+A failed scan keeps the last findings and records a problem. A backend that raises, hangs or returns nonsense is told
+about and tried again; it never ends the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairlead.model.device import Device
+from fairlead.model.errors import FairleadError
+from fairlead.model.health import Cause, CauseKind, Condition
+from fairlead.model.inventory import Findings
+from fairlead.model.names import DeviceId
+from fairlead.model.ports import Backend, Clock, Closes, Probes, Watches
+from fairlead.policy import health
+
+WATCH_RETRY_S = 5.0
+
+Record = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tempo:
+    """How often and how long. Seconds."""
+
+    scan_interval_s: float = 60.0
+    scan_deadline_s: float = 30.0
+    probe_interval_s: float = 5.0
+    probe_deadline_s: float = 5.0
+    tuning: health.Tuning = health.DEFAULT
+
+
+class Source:
+    """Runs one backend. `on_change` is called after anything that may alter the inventory."""
+
+    def __init__(
+        self, name: str, backend: Backend, tempo: Tempo, clock: Clock, record: Record, on_change: Callable[[], None]
+    ) -> None:
+        self.name = name
+        self.backend = backend
+        self.findings = Findings()
+        self.problem = ""
+        self.scanned_s: float | None = None  # the last scan that worked
+        self._tempo = tempo
+        self._clock = clock
+        self._record = record
+        self._on_change = on_change
+        self._tracks: dict[DeviceId, health.Track] = {}
+        self._scan_now = asyncio.Event()
+        self.first_scan = asyncio.Event()  # set once, whether it worked or not
+
+    @property
+    def conditions(self) -> Mapping[DeviceId, Condition]:
+        return {device: track.condition for device, track in self._tracks.items()}
+
+    async def run(self) -> None:
+        """Until cancelled; then the backend is closed."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._scan_loop(), name=f"scan {self.name}")
+                tasks.create_task(self._pulse_loop(), name=f"pulse {self.name}")
+                if isinstance(self.backend, Watches):
+                    tasks.create_task(self._watch_loop(self.backend), name=f"watch {self.name}")
+        finally:
+            if isinstance(self.backend, Closes):
+                await self.backend.close()
+
+    # --- Devices --------------------------------------------------------------------------------------------------
+
+    async def _scan_loop(self) -> None:
+        while True:
+            self._scan_now.clear()
+            await self.scan()
+            self.first_scan.set()
+            await _first(self._scan_now.wait(), self._clock.sleep(self._tempo.scan_interval_s))
+
+    async def scan(self) -> None:
+        try:
+            async with asyncio.timeout(self._tempo.scan_deadline_s):
+                found = await self.backend.discover()
+            devices = tuple(replace(device, backend=self.name) for device in found.devices)
+        except TimeoutError:
+            self._scan_failed(f"the scan has not answered in {self._tempo.scan_deadline_s:g} s")
+        except FairleadError as error:
+            self._scan_failed(str(error))
+        except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+            self._scan_failed(f"{type(error).__name__}: {error}")
+        else:
+            self._scan_worked(Findings(devices, found.links))
+
+    def _scan_failed(self, reason: str) -> None:
+        if self.problem != reason:
+            self.problem = reason
+            kept = len(self.findings.devices)
+            self._record("scan-failed", backend=self.name, reason=reason, kept=f"{kept} devices")
+        self._on_change()
+
+    def _scan_worked(self, found: Findings) -> None:
+        if self.problem:
+            self._record("scan-recovered", backend=self.name)
+        self.problem = ""
+        self.scanned_s = self._clock.now()
+        before = {device.id for device in self.findings.devices}
+        after = {device.id for device in found.devices}
+        for device in found.devices:
+            if device.id not in before:
+                self._record("device-found", backend=self.name, device=device.id, model=device.model)
+        for gone in sorted(before - after):
+            self._record("device-gone", backend=self.name, device=gone)
+        for new in after - self._tracks.keys():
+            self._tracks[new] = health.Track(probed=isinstance(self.backend, Probes))
+        self.findings = found
+        self._on_change()
+
+    # --- Health ---------------------------------------------------------------------------------------------------
+
+    async def _pulse_loop(self) -> None:
+        """Asks the devices how they are, and lets holds and probations run out."""
+        await self.first_scan.wait()
+        while True:
+            if isinstance(self.backend, Probes):
+                probing = self.backend
+                await asyncio.gather(*(self._probe(probing, device) for device in self.findings.devices))
+            else:
+                for device in self.findings.devices:
+                    self._judge(device.id, health.tick)
+            await self._clock.sleep(self._tempo.probe_interval_s)
+
+    async def _probe(self, backend: Probes, device: Device) -> None:
+        try:
+            async with asyncio.timeout(self._tempo.probe_deadline_s):
+                cause = await backend.probe(device)
+        except TimeoutError:
+            message = f"the device has not answered in {self._tempo.probe_deadline_s:g} s"
+            cause = Cause("probe-timeout", CauseKind.TRANSIENT, message)
+        except Exception as error:  # noqa: BLE001 - as above; no data is not unhealthy
+            self._record("probe-failed", device=device.id, reason=f"{type(error).__name__}: {error}")
+            self._judge(device.id, health.tick)
+            return
+        if cause is None:
+            self._judge(device.id, health.clean)
+        else:
+            self.fault(device.id, cause)
+
+    async def _watch_loop(self, backend: Watches) -> None:
+        while True:
+            try:
+                await backend.watch(self)
+                reason = "the watch ended"
+            except Exception as error:  # noqa: BLE001 - as above
+                reason = f"{type(error).__name__}: {error}"
+            self._record("watch-failed", backend=self.name, reason=reason)
+            await self._clock.sleep(WATCH_RETRY_S)
+
+    def fault(self, device: DeviceId, cause: Cause) -> None:
+        self._judge(device, lambda track, now_s, tuning: health.fault(track, cause, now_s, tuning))
+
+    def clear(self, device: DeviceId, code: str | None = None) -> None:
+        self._judge(device, lambda track, now_s, tuning: health.cleared(track, code, now_s, tuning))
+
+    def rescan(self) -> None:
+        self._scan_now.set()
+
+    def _judge(self, device: DeviceId, verdict: Callable[[health.Track, float, health.Tuning], health.Track]) -> None:
+        track = self._tracks.get(device)
+        if track is None:
+            self._record("report-for-unknown-device", backend=self.name, device=device)
+            return
+        judged = verdict(track, self._clock.now(), self._tempo.tuning)
+        self._tracks[device] = judged
+        if judged.condition != track.condition:
+            self._record(
+                judged.condition.health.value,
+                device=device,
+                was=track.condition.health.value,
+                cause=str(judged.condition.cause or ""),
+            )
+            self._on_change()
+
+
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Waits for the first of some coroutines and drops the others."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,79 @@
+"""The stock: all sources together, as one inventory, and as resources once rules are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from fairlead.app.source import Source
+from fairlead.model.device import Device
+from fairlead.model.health import Condition
+from fairlead.model.inventory import NO_LINKS, Findings, Inventory, Links
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+from fairlead.model.ports import Prepares
+from fairlead.model.resource import Resource
+from fairlead.policy.retain import retain
+from fairlead.policy.rules import Assignment, Rule, assign
+
+
+def combine(findings: Iterable[Findings], conditions: Iterable[Mapping[DeviceId, Condition]] = ()) -> Inventory:
+    links: Links = NO_LINKS
+    devices: list[Device] = []
+    for found in findings:
+        devices += found.devices
+        links |= found.links
+    merged = {device: condition for part in conditions for device, condition in part.items()}
+    return Inventory(tuple(devices), links, merged)
+
+
+def inventory_of(sources: Iterable[Source]) -> Inventory:
+    listed = list(sources)
+    return combine((source.findings for source in listed), (source.conditions for source in listed))
+
+
+class Ledger:
+    """From inventory to what is served: applies the rules, keeps slots that may still be in use."""
+
+    def __init__(self) -> None:
+        self._served: dict[ResourceName, Resource] = {}
+        self.assignment = Assignment((), (), ())
+
+    def settle(
+        self,
+        inventory: Inventory,
+        rules: tuple[Rule, ...],
+        held: Mapping[ResourceName, frozenset[SlotId]] | None,
+        preparing: frozenset[str],
+        now_s: float,
+    ) -> tuple[Resource, ...]:
+        """The resources to serve now. `held` None: nobody knows who holds what, so nothing leaves."""
+        self.assignment = assign(inventory, rules)
+        offered = {resource.name: resource for resource in self.assignment.resources}
+        named = {rule.resource: rule for rule in reversed(rules) if rule.resource is not None}
+        served: dict[ResourceName, Resource] = {}
+        for name, rule in named.items():
+            before = self._served.get(name)
+            resource = offered.get(name)
+            if resource is None:
+                if before is None:
+                    continue  # nothing to offer yet: the kubelet hears of a resource with its first device
+                resource = Resource(name, (), inventory, rule.strategy, rule.extra)
+            if preparing and any(device.backend in preparing for device in _devices(resource)):
+                resource = replace(resource, prepare=True)
+            mine = None if held is None else held.get(name, frozenset())
+            served[name] = retain(before, resource, mine, now_s=now_s)
+        self._served = served
+        return tuple(served[name] for name in sorted(served))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a slot is listed only because it may be in use."""
+        return any(slot.retired_s is not None for resource in self._served.values() for slot in resource.slots)
+
+
+def _devices(resource: Resource) -> Iterable[Device]:
+    return (device for device_id in resource.slots_of if (device := resource.inventory.by_id.get(device_id)))
+
+
+def preparing(sources: Iterable[Source]) -> frozenset[str]:
+    return frozenset(source.name for source in sources if isinstance(source.backend, Prepares))

@@ -1,0 +1,202 @@
+"""The library: a device plugin in ten lines. A plugin says what devices exist; the engine does the rest.
+
+Plain functions run on a thread of their own with a deadline, coroutines on the loop; either may hang without harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from fairlead.app.daemon import Daemon
+from fairlead.backends.owner import Owner
+from fairlead.config.load import Loaded, build
+from fairlead.config.settings import overrides
+from fairlead.config.spec import Config, KubeletSpec, MatchSpec, RuleSpec, StatusSpec
+from fairlead.model.clock import SystemClock
+from fairlead.model.device import Device
+from fairlead.model.edits import NO_EDITS, Edits, Grant
+from fairlead.model.errors import FairleadError, UsageError
+from fairlead.model.health import Cause, CauseKind
+from fairlead.model.inventory import Findings, Links
+from fairlead.model.ports import Backend, Clock
+from fairlead.model.resource import Strategy
+from fairlead.observe.journal import Journal, text_line, to_stderr
+
+Discover = Callable[[], Iterable[Device] | Awaitable[Iterable[Device]]]
+DEADLINE_S = 30.0
+
+
+class Plugin:
+    """A device plugin. Set `resource` and write `discover`; override the rest where you need it.
+
+    Every method may be a plain function or a coroutine, except `edits`, which must be plain and quick.
+    """
+
+    resource: str = ""
+    replicas: int = 1
+    placement: Strategy = Strategy.ALIGNED
+
+    def discover(self) -> Any:
+        """All devices there are now, as `Device` objects. Called again and again; an error keeps the last answer."""
+        raise UsageError(f"{type(self).__name__} has no discover(): return the devices there are")
+
+    def links(self) -> Any:
+        """How well devices are joined: `Links({(id, id): score})`. Called after discover."""
+        return Links()
+
+    def check(self, device: Device) -> Any:  # noqa: ARG002 - for those who override it
+        """What is wrong with the device: a text, a `Cause`, or None when it is well."""
+        return None
+
+    def edits(self, grant: Grant) -> Edits:
+        """What the container gets. By default the device nodes."""
+        return Edits(nodes=tuple(node for device in grant.devices for node in device.nodes))
+
+    def prepare(self, grant: Grant) -> Any:
+        """Called before each start of a container that holds the grant. Raise to keep it from starting."""
+
+
+def plugin(resource: str, *, replicas: int = 1) -> Callable[[Discover], Plugin]:
+    """Makes a plugin of a function that returns devices."""
+
+    def make(discover: Discover) -> Plugin:
+        members = {"resource": resource, "replicas": replicas, "discover": lambda _self: discover()}
+        made: Plugin = type(getattr(discover, "__name__", "plugin"), (Plugin,), members)()
+        return made
+
+    return make
+
+
+def backend_of(given: Plugin, name: str, clock: Clock) -> Backend:
+    """The plugin as the engine sees it: with only those ports that it really has."""
+    kind = type(given)
+    parts: list[type] = [_Adapter]
+    if kind.check is not Plugin.check:
+        parts.insert(0, _Checking)
+    if kind.prepare is not Plugin.prepare:
+        parts.insert(0, _Preparing)
+    adapter = type("PluginBackend", tuple(parts), {})
+    made: Backend = adapter(given, name, clock)
+    return made
+
+
+class _Adapter:
+    def __init__(self, given: Plugin, name: str, clock: Clock) -> None:
+        self.name = name
+        self._plugin = given
+        self._owner = Owner(name, clock)
+
+    async def _call(self, function: Callable[..., Any], *args: Any) -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function(*args)
+        if inspect.isasyncgenfunction(function):
+            return [item async for item in function(*args)]
+        # Listed on the thread: a generator does its work while it is read.
+        answer = await self._owner.call(_listed(function), *args, deadline_s=DEADLINE_S, what=function.__name__)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def discover(self) -> Findings:
+        found = await self._call(self._plugin.discover)
+        if isinstance(found, AsyncIterable):
+            found = [item async for item in found]
+        devices = tuple(found)
+        for device in devices:
+            if not isinstance(device, Device):
+                raise UsageError(f"{self.name}: discover gave {device!r}, which is not a fairlead.Device")
+        links = await self._call(self._plugin.links) if type(self._plugin).links is not Plugin.links else Links()
+        return Findings(devices, links)
+
+    def edits(self, grant: Grant) -> Edits:
+        return self._plugin.edits(grant) or NO_EDITS
+
+    async def close(self) -> None:
+        self._owner.close()
+
+
+class _Checking(_Adapter):
+    async def probe(self, device: Device) -> Cause | None:
+        found = await self._call(self._plugin.check, device)
+        if found is None or isinstance(found, Cause):
+            return found
+        return Cause("check", CauseKind.NEEDS_RESET, str(found))
+
+
+class _Preparing(_Adapter):
+    async def prepare(self, grant: Grant) -> None:
+        try:
+            await self._call(self._plugin.prepare, grant)
+        except FairleadError:
+            raise
+        except Exception as error:
+            raise FairleadError(f"{self.name}: prepare failed: {error}") from error
+
+
+def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        answer = function(*args)
+        return list(answer) if inspect.isgenerator(answer) else answer
+
+    return call
+
+
+def make_daemon(
+    plugins: Sequence[Plugin],
+    *,
+    plugin_dir: str | None = None,
+    status_socket: str = "",
+    instance: str | None = None,
+    clock: Clock | None = None,
+    journal: Journal | None = None,
+) -> Daemon:
+    """A daemon that serves some plugins, ready to run. `FAIRLEAD_PLUGIN_DIR` and its like are honoured."""
+    clock = clock or SystemClock()
+    if not plugins:
+        raise UsageError("run() needs at least one plugin")
+    backends: dict[str, Backend] = {}
+    rules = []
+    for number, given in enumerate(plugins):
+        if not isinstance(given, Plugin):
+            raise UsageError(
+                f"{given!r} is not a fairlead.Plugin. Decorate a function with @fairlead.plugin, or subclass"
+            )
+        name = f"{type(given).__name__}-{number}" if len(plugins) > 1 else type(given).__name__
+        backends[name] = backend_of(given, name, clock)
+        rules.append(
+            RuleSpec(
+                match=MatchSpec(backend=name),
+                resource=given.resource,
+                replicas=given.replicas,
+                placement=Strategy(given.placement),
+            )
+        )
+    env = {override.path: override.value for override in overrides({})}
+    kubelet = KubeletSpec()
+    config = Config(
+        backends=[{"kind": "library", "name": name} for name in backends],
+        rules=rules,
+        kubelet=KubeletSpec(
+            directory=plugin_dir or env.get(("kubelet", "directory"), kubelet.directory),
+            pod_resources=env.get(("kubelet", "podResources"), kubelet.pod_resources),
+        ),
+        status=StatusSpec(socket=status_socket or env.get(("status", "socket"), "")),
+        instance=instance or env.get(("instance",), _instance_of(plugins)),
+    )
+    loaded: Loaded = build(config, "the program")
+    return Daemon(loaded, backends=backends, clock=clock, journal=journal or Journal(clock, to_stderr(text_line)))
+
+
+def _instance_of(plugins: Sequence[Plugin]) -> str:
+    """A name from the first resource, so that two different plugins share a directory without being told how."""
+    text = "".join(letter if letter.isalnum() else "-" for letter in plugins[0].resource.lower())
+    return text[-32:].strip("-") or "plugin"
+
+
+def run(*plugins: Plugin, plugin_dir: str | None = None, status_socket: str = "") -> None:
+    """Serves the plugins until a signal says stop. Errors that can be explained end the program with one line."""
+    try:
+        asyncio.run(make_daemon(plugins, plugin_dir=plugin_dir, status_socket=status_socket).run())
+    except FairleadError as error:
+        raise SystemExit(f"fairlead: {error}") from None
