@@ -10,11 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 try:
-    import grpc.aio  # noqa: F401 - only to say clearly what is missing
-except ImportError as error:
-    raise ImportError("fairlead.testing needs grpcio and protobuf; install them with: fairlead[standin]") from error
-
-try:
     import pytest
     import pytest_asyncio
 except ImportError as error:

@@ -4,6 +4,7 @@ It speaks to device plugins over real sockets with another gRPC than Fairlead's 
 is also a test of interoperability. It imports nothing of Fairlead outside this room.
 """
 
+import fairlead.standin._before  # noqa: F401 - acts before gRPC is loaded
 from fairlead.standin.calls import Call
 from fairlead.standin.clock import Clock, FakeClock, SystemClock, Timings
 from fairlead.standin.errors import KubeletPanicked

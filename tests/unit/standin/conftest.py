@@ -2,9 +2,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest_asyncio
+from tests.unit.standin.sample import RESOURCE, SamplePlugin, devices
 
 from fairlead.testing import FakeClock, Kubelet, fake_clock, kubelet_root
-from tests.unit.standin.sample import RESOURCE, SamplePlugin, devices
 
 __all__ = ["fake_clock", "kubelet_root"]
 

@@ -10,6 +10,7 @@ import grpc.aio
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.standin._gen import pluginregistration_v1_pb2 as reg
+from fairlead.standin.changes import Changes
 
 RESOURCE = "example.com/resource"
 LIST_END = object()
@@ -40,6 +41,7 @@ class SamplePlugin:
         self.path = directory / name
         self.name = name
         self._generation = 0
+        self._changes = Changes()
         self.resource = resource
         self.options = options or dp.DevicePluginOptions()
         self.calls: list[tuple[str, Any]] = []
@@ -91,6 +93,10 @@ class SamplePlugin:
         for stream in self._streams:
             stream.put_nowait(LIST_END)
 
+    async def wait_for_calls(self, method: str, count: int = 1) -> list[Any]:
+        await self._changes.wait_for(lambda: len(self.made(method)) >= count, timeout_s=10)
+        return self.made(method)
+
     def made(self, method: str) -> list[Any]:
         return [request for name, request in self.calls if name == method]
 
@@ -128,7 +134,7 @@ class SamplePlugin:
 
     def _unary(self, method: str, answer: Any, request: Any, reply: Any) -> Any:
         async def handle(message: Any, context: Any) -> Any:
-            self.calls.append((method, message))
+            self._note(method, message)
             if method in self.hold:
                 await self.hold[method].wait()
             if method in self.fail:
@@ -140,7 +146,7 @@ class SamplePlugin:
         )
 
     async def _list_and_watch(self, request: dp.Empty, context: Any) -> AsyncIterator[dp.ListAndWatchResponse]:
-        self.calls.append(("ListAndWatch", request))
+        self._note("ListAndWatch", request)
         if "ListAndWatch" in self.fail:
             await context.abort(grpc.StatusCode.UNKNOWN, self.fail["ListAndWatch"])
         stream: asyncio.Queue[object] = asyncio.Queue()
@@ -151,6 +157,10 @@ class SamplePlugin:
                 yield dp.ListAndWatchResponse(devices=self._list)
         finally:
             self._streams.discard(stream)
+
+    def _note(self, method: str, request: Any) -> None:
+        self.calls.append((method, request))
+        self._changes.notify()
 
     def _get_options(self, _: dp.Empty) -> dp.DevicePluginOptions:
         return self.options

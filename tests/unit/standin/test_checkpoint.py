@@ -12,9 +12,11 @@ from fairlead.standin.checkpoint import Checkpoint, Corrupt, Entry
 VECTORS = [
     '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":3467439661}',
     '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"example.com/gpu":["a","b"]}},"Checksum":1968921692}',
-    '{"Data":{"PodDeviceEntries":[{"PodUID":"pod1","ContainerName":"con1","ResourceName":"example.com/gpu",'
-    '"DeviceIDs":{"-1":["b"],"0":["a"]},"AllocResp":"CgNBQg=="}],'
-    '"RegisteredDevices":{"example.com/gpu":["a","b"],"example.com/nil":null}},"Checksum":3442519032}',
+    (
+        '{"Data":{"PodDeviceEntries":[{"PodUID":"pod1","ContainerName":"con1","ResourceName":"example.com/gpu",'
+        '"DeviceIDs":{"-1":["b"],"0":["a"]},"AllocResp":"CgNBQg=="}],'
+        '"RegisteredDevices":{"example.com/gpu":["a","b"],"example.com/nil":null}},"Checksum":3442519032}'
+    ),
 ]
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)

@@ -1,7 +1,8 @@
 """What the kubelet makes of ListAndWatch, up to the node's numbers and the pod's status."""
 
-from fairlead.testing import FakeClock, Kubelet, Node
 from tests.unit.standin.sample import RESOURCE, SamplePlugin, device, devices
+
+from fairlead.testing import FakeClock, Kubelet, Node
 
 
 async def wait_for_numbers(kubelet: Kubelet, allocatable: int, capacity: int) -> None:

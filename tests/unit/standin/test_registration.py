@@ -4,11 +4,11 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+from tests.unit.standin.sample import RESOURCE, SamplePlugin, device, devices, register
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.standin.registration import is_extended_resource, join
 from fairlead.testing import FakeClock, Kubelet, Timings
-from tests.unit.standin.sample import RESOURCE, SamplePlugin, device, devices, register
 
 
 @pytest.mark.parametrize(

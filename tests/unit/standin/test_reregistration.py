@@ -6,9 +6,9 @@ from pathlib import Path
 import grpc.aio
 import pytest
 import pytest_asyncio
+from tests.unit.standin.sample import RESOURCE, SamplePlugin, devices
 
 from fairlead.testing import Defects, FakeClock, Kubelet
-from tests.unit.standin.sample import RESOURCE, SamplePlugin, devices
 
 
 @pytest_asyncio.fixture
