@@ -1,0 +1,326 @@
+"""The commands that people type. Each asks a room below and draws the answer; `--json` gives the answer itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from fairlead._version import __version__
+from fairlead.config.settings import CONFIG_ENV, SETTINGS, config_path, overrides
+from fairlead.model.errors import FairleadError, UsageError
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Explained(click.Group):
+    """Turns errors that can be explained into one line and their exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FairleadError as error:
+            for line in str(error).splitlines():
+                click.echo(f"fairlead: {line}", err=True)
+            ctx.exit(error.exit_code)
+        except BrokenPipeError:  # `| head`
+            sys.stderr.close()
+            ctx.exit(0)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            from fairlead.backends.strict import did_you_mean  # noqa: PLC0415 - only an error needs it
+
+            raise UsageError(f"no command {name!r}{did_you_mean(name, self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Explained,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 problems found, 2 bad input, 3 the host refuses, 4 a backend fails, 5 no daemon.",
+)
+@click.version_option(__version__, "--version", prog_name="fairlead")
+def cli() -> None:
+    """Leads devices into Kubernetes pods."""
+
+
+def settings(function: F) -> F:
+    """Adds --config and the common settings."""
+    for setting in reversed(SETTINGS):
+        function = click.option(setting.flag, help=f"{setting.help} [{setting.env}]")(function)
+    return _config_option(function)
+
+
+def _config_option(function: F) -> F:
+    return click.option("--config", "config", metavar="FILE", help=f"Configuration file. [{CONFIG_ENV}]")(function)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="The answer as JSON.")
+
+
+def _flags(given: dict[str, str | None]) -> dict[str, str | None]:
+    return {"--" + name.replace("_", "-"): value for name, value in given.items()}
+
+
+def _load(config: str | None, given: dict[str, str | None] | None = None) -> Any:
+    from fairlead.config.load import load  # noqa: PLC0415 - only commands that read one
+
+    return load(config_path(config), overrides(_flags(given or {})))
+
+
+def _print(answer: Any, as_json: bool, draw: Callable[[Any], str]) -> None:
+    click.echo(json.dumps(answer, indent=2, ensure_ascii=False) if as_json else draw(answer))
+
+
+def _wait(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+# --- The daemon -------------------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@settings
+def run(config: str | None, **given: str | None) -> None:
+    """Run the daemon on this node."""
+    from fairlead.cli.run import run as run_daemon  # noqa: PLC0415 - loads the engine
+
+    sys.exit(run_daemon({"--config": config, **_flags(given)}))
+
+
+@cli.command()
+@click.option("--fleet", default="h100x8", show_default=True, help="Simulated node: a name, or a YAML file.")
+@click.option("--once", is_flag=True, help="Play the story once and leave, even on a terminal.")
+@click.option("--keep", is_flag=True, help="Keep the demo's directory and say where it is.")
+def demo(fleet: str, once: bool, keep: bool) -> None:
+    """Watch a simulated GPU node: pods come and go, a GPU fails and returns, the kubelet restarts."""
+    from fairlead.cli.demo import play  # noqa: PLC0415 - needs the stand-in
+
+    sys.exit(play(fleet, once=once, keep=keep))
+
+
+# --- Before anything runs ---------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@settings
+@json_option
+def validate(config: str | None, as_json: bool, **given: str | None) -> None:
+    """Check a configuration; name every fault."""
+    from fairlead.app.opening import open_backends  # noqa: PLC0415 - loads backends
+    from fairlead.model.clock import SystemClock  # noqa: PLC0415 - as above
+
+    loaded = _load(config, given)
+    backends = open_backends(loaded, SystemClock())
+    answer = {"source": loaded.source, "rules": len(loaded.rules), "backends": list(backends)}
+    _print(
+        answer,
+        as_json,
+        lambda it: f"{it['source']}: good. {it['rules']} rules, backends: {', '.join(it['backends'])}",
+    )
+
+
+@cli.command()
+@settings
+@json_option
+def plan(config: str | None, as_json: bool, **given: str | None) -> None:
+    """Show what would be advertised on this node, and which rule each device hits."""
+    from fairlead.app import report  # noqa: PLC0415 - loads the engine
+    from fairlead.cli import show  # noqa: PLC0415 - as above
+    from fairlead.policy.rules import assign  # noqa: PLC0415 - as above
+
+    loaded, inventory, problems = _survey(config, given)
+    answer = report.plan(inventory, assign(inventory, loaded.rules), problems)
+    _print(answer, as_json, show.plan)
+    if answer["problems"]:
+        sys.exit(1)
+
+
+@cli.command()
+@settings
+@json_option
+def devices(config: str | None, as_json: bool, **given: str | None) -> None:
+    """List the devices that the configured backends find."""
+    from fairlead.app import report  # noqa: PLC0415 - loads the engine
+    from fairlead.cli import show  # noqa: PLC0415 - as above
+
+    _, inventory, problems = _survey(config, given)
+    _print([report.device_facts(device) for device in inventory.devices], as_json, show.devices)
+    for problem in problems:
+        click.echo(f"fairlead: {problem}", err=True)
+    if problems:
+        sys.exit(4)
+
+
+def _survey(config: str | None, given: dict[str, str | None]) -> Any:
+    from fairlead.app.opening import survey  # noqa: PLC0415 - loads the engine
+    from fairlead.model.clock import SystemClock  # noqa: PLC0415 - as above
+
+    loaded = _load(config, given)
+    inventory, problems = _wait(survey(loaded, SystemClock()))
+    return loaded, inventory, problems
+
+
+# --- With a daemon ----------------------------------------------------------------------------------------------------
+
+socket_option = click.option(
+    "--socket", "socket", metavar="PATH", help="The daemon's own socket. [FAIRLEAD_STATUS_SOCKET]"
+)
+
+
+def _ask(socket: str | None, request: dict[str, Any]) -> Any:
+    from fairlead.config.spec import StatusSpec  # noqa: PLC0415 - its default path
+    from fairlead.observe.control import ask  # noqa: PLC0415 - as above
+
+    chosen = next((item.value for item in overrides({"--status-socket": socket}) if item.path[0] == "status"), "")
+    return ask(Path(chosen or StatusSpec().socket), request)
+
+
+@cli.command()
+@socket_option
+@json_option
+@click.option("--check", is_flag=True, help="Exit with 1 unless everything is registered and healthy.")
+def status(socket: str | None, as_json: bool, check: bool) -> None:
+    """Show a running daemon: devices, health, holders, registration."""
+    from fairlead.cli import show  # noqa: PLC0415 - only this
+
+    answer = _ask(socket, {"ask": "status"})
+    _print(answer, as_json, show.status)
+    well = all(row["phase"] == "streaming" for row in answer["resources"]) and all(
+        row["health"] == "healthy" for row in answer["devices"]
+    )
+    if check and not (well and answer["resources"] and not answer["problems"]):
+        sys.exit(1)
+
+
+@cli.command()
+@click.argument("resource")
+@click.option("-n", "--count", default=1, show_default=True, help="How many slots a container asks for.")
+@click.option("--config", "config", metavar="FILE", help="Explain on the inventory of a configuration, not a daemon.")
+@socket_option
+@json_option
+def explain(resource: str, count: int, config: str | None, socket: str | None, as_json: bool) -> None:
+    """Tell which slots a request would get, with scores, and why not the others."""
+    from fairlead.app import report  # noqa: PLC0415 - loads the engine
+    from fairlead.cli import show  # noqa: PLC0415 - as above
+    from fairlead.policy.rules import assign  # noqa: PLC0415 - as above
+
+    if config is None:
+        answer = _ask(socket, {"ask": "explain", "resource": resource, "count": count})
+    else:
+        loaded, inventory, _ = _survey(config, {})
+        found = report.pick_resource(assign(inventory, loaded.rules).resources, resource)
+        answer = report.explain(found, count)
+    _print(answer, as_json, show.explanation)
+
+
+@cli.command()
+@click.argument("device")
+@click.option("--code", help="Only this cause, such as xid-79. Default: every cause.")
+@socket_option
+def clear(device: str, code: str | None, socket: str | None) -> None:
+    """Tell a daemon that a device's fault is over."""
+    click.echo(_ask(socket, {"ask": "clear", "device": device, "code": code}))
+
+
+@cli.command()
+@click.option("-n", "--count", default=50, show_default=True, help="How many facts.")
+@socket_option
+@json_option
+def journal(count: int, socket: str | None, as_json: bool) -> None:
+    """Show what a daemon did lately."""
+    from fairlead.observe.journal import Fact, text_line  # noqa: PLC0415 - only this
+
+    facts = _ask(socket, {"ask": "journal", "count": count})
+
+    def line(fact: dict[str, Any]) -> str:
+        keys = {key: value for key, value in fact.items() if key not in {"seq", "at_s", "event"}}
+        return text_line(Fact(fact["seq"], fact["at_s"], fact["event"], keys))
+
+    _print(facts, as_json, lambda rows: "\n".join(map(line, rows)))
+
+
+@cli.command()
+@click.argument("order", type=click.Choice(["fail", "recover", "clear", "unplug", "plug", "slow", "hang", "flap"]))
+@click.argument("device")
+@click.option("--xid", type=int, help="With fail: a well-known fault, such as 79.")
+@click.option("--code", help="With fail: a fault of your own name.")
+@socket_option
+def sim(order: str, device: str, xid: int | None, code: str | None, socket: str | None) -> None:
+    """Order something to happen to a simulated device."""
+    request: dict[str, Any] = {"ask": "steer", "do": order, "device": device, "xid": xid, "code": code}
+    click.echo(_ask(socket, {key: value for key, value in request.items() if value is not None}))
+
+
+# --- About itself -----------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def config() -> None:
+    """The configuration: its schema, its effect, its keys."""
+
+
+@config.command("schema")
+def config_schema() -> None:
+    """Print the JSON Schema of the configuration file."""
+    from fairlead.config.load import schema  # noqa: PLC0415 - only this
+
+    click.echo(json.dumps(schema(), indent=2))
+
+
+@config.command("show")
+@settings
+@json_option
+@click.option("--example", is_flag=True, help="Print a small example instead.")
+def config_show(config: str | None, as_json: bool, example: bool, **given: str | None) -> None:
+    """Print the configuration in force: file, environment and flags together, with all defaults."""
+    from fairlead.config.reference import EXAMPLE, effective  # noqa: PLC0415 - only this
+
+    if example:
+        click.echo(EXAMPLE.rstrip())
+        return
+    loaded = _load(config, given)
+    _print(effective(loaded.config), as_json, _yaml)
+
+
+@config.command("explain")
+@click.argument("key", default="")
+def config_explain(key: str) -> None:
+    """Tell what a key means: `fairlead config explain rules.match.memory`."""
+    from fairlead.config.reference import explain_key  # noqa: PLC0415 - only this
+
+    click.echo(explain_key(key))
+
+
+def _yaml(data: Any) -> str:
+    import yaml  # noqa: PLC0415 - slow to load
+
+    return str(yaml.safe_dump(data, sort_keys=False)).rstrip()
+
+
+@cli.command()
+@json_option
+def version(as_json: bool) -> None:
+    """Print versions."""
+    answer = {"fairlead": __version__, "python": platform.python_version(), "api": "v1beta1"}
+    _print(answer, as_json, lambda it: "  ".join(f"{name} {value}" for name, value in it.items()))
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell: `fairlead completion bash >> ~/.bashrc`."""
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - only this
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(cli, {}, "fairlead", "_FAIRLEAD_COMPLETE").source())

@@ -1,0 +1,81 @@
+"""Tables, durations and sizes for people. Colour only on a terminal that wants it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+STYLES: Mapping[str, str] = {
+    "dim": "2",
+    "bold": "1",
+    "good": "32",
+    "warn": "33",
+    "bad": "31",
+    "accent": "36",
+}
+HEALTH_STYLE: Mapping[str, str] = {"healthy": "good", "suspect": "warn", "probation": "warn", "unhealthy": "bad"}
+PHASE_STYLE: Mapping[str, str] = {"streaming": "good", "backoff": "bad", "stopped": "bad"}
+
+
+def colourful() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str, *, on: bool | None = None) -> str:
+    if not style or not (colourful() if on is None else on):
+        return text
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
+
+
+class Cell:
+    """A text with a style; its width is that of the text."""
+
+    __slots__ = ("style", "text")
+
+    def __init__(self, text: object, style: str = "") -> None:
+        self.text = str(text)
+        self.style = style
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[int] = ()) -> str:
+    """Columns under headers, two spaces apart. Numbers (named by `right`) align right; empty columns are left out."""
+    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+    kept = [column for column in range(len(headers)) if not cells or any(row[column].text for row in cells)]
+    widths = {column: max([len(headers[column]), *(len(row[column].text) for row in cells)]) for column in kept}
+    aligned_right = set(right)
+
+    def line(row: Sequence[Cell]) -> str:
+        parts = []
+        for column in kept:
+            cell = row[column]
+            pad = " " * (widths[column] - len(cell.text))
+            shown = paint(cell.text, cell.style)
+            parts.append(pad + shown if column in aligned_right else shown + pad)
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line([Cell(header, "dim") for header in headers]), *(line(row) for row in cells)])
+
+
+def duration(seconds: float) -> str:
+    """Short and round: 340 ms, 12 s, 3 m, 2 h, 5 d."""
+    if seconds < 1:
+        return f"{max(0.0, seconds) * 1000:.0f} ms"
+    for unit, size, limit in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172800)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def memory(number: int) -> str:
+    if not number:
+        return ""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if number >= size:
+            value = number / size
+            return f"{value:.0f} {unit}" if value >= 10 or value == int(value) else f"{value:.1f} {unit}"
+    return f"{number} B"
+
+
+def short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
