@@ -18,6 +18,7 @@ class FakeClock:
         self._elapsed_s = 0.0
         self._ticket = count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._dozed = asyncio.Event()
 
     def now(self) -> float:
         return self._start_s + self._elapsed_s
@@ -31,12 +32,19 @@ class FakeClock:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._elapsed_s + seconds, next(self._ticket), future))
+        self._dozed.set()
         await future
 
     @property
     def sleeping(self) -> int:
         """How many wait for a time to come."""
         return sum(not future.done() for _, _, future in self._sleepers)
+
+    async def until_asleep(self, seconds: float) -> None:
+        """Until somebody sleeps for that long or longer: for code that waits for a thread or a socket before it does."""
+        while not any(due_s - self._elapsed_s >= seconds for due_s, _, future in self._sleepers if not future.done()):
+            self._dozed.clear()
+            await self._dozed.wait()
 
     async def advance(self, seconds: float) -> None:
         """Moves on, stopping at the time of each sleeper, so that all that follows from it happens at that time."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fairlead.backends.pattern import fill
 from fairlead.backends.sim.links import LEVELS, score_pairs
 from fairlead.backends.sim.spec import Group, LinkPlan, Node, Partition
-from fairlead.backends.strict import did_you_mean
 from fairlead.model.device import Device, DeviceNode
 from fairlead.model.errors import ConfigError, InvalidName
 from fairlead.model.names import DeviceId, parse_slot_id
 
-_FIELD = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 LinkScores = dict[tuple[DeviceId, DeviceId], int]
 
 
@@ -56,8 +54,8 @@ def _device(group: Group, fleet: str, number: int, i: int) -> Device:
     names["pci"] = pci = _pci(group, names, i)
     numa = _numa(group, i)
     return Device(
-        id=_id(_fill(group.id, names, "id")),
-        index=_fill(group.index, names, "index"),
+        id=_id(fill(group.id, names, "id")),
+        index=fill(group.index, names, "index"),
         vendor=group.vendor,
         model=group.model,
         memory_bytes=int(group.memory),
@@ -81,7 +79,7 @@ def _part(spec: Partition, whole: Device, fleet: str, i: int) -> Device:
     uuid = _uuid(f"{fleet}/{whole.id}/{i}")
     names: dict[str, str | int] = {"uuid": uuid, "i": i, "n": index, "fleet": fleet, "parent": whole.id}
     return Device(
-        id=_id(_fill(spec.id, names, "partitions.id")),
+        id=_id(fill(spec.id, names, "partitions.id")),
         index=index,
         vendor=whole.vendor,
         model=f"{whole.model} {spec.profile}".strip(),
@@ -112,7 +110,7 @@ def _links(group: Group, members: list[Device], parts: list[list[Device]]) -> Li
 
 def _pci(group: Group, names: Mapping[str, str | int], i: int) -> str:
     if isinstance(group.pci, str):
-        return _fill(group.pci, names, "pci")
+        return fill(group.pci, names, "pci")
     if len(group.pci) != group.count:
         raise ValueError(f"pci: {len(group.pci)} addresses for {group.count} devices; give one each, or a pattern")
     return group.pci[i]
@@ -135,24 +133,9 @@ def _nodes(specs: Iterable[str | Node], names: Mapping[str, str | int], key: str
         node = Node(path=spec) if isinstance(spec, str) else spec
         if not node.path.startswith("/"):
             raise ValueError(f"{key}: {node.path!r} is not an absolute path")
-        inside = _fill(node.container_path, names, key)
-        nodes.append(DeviceNode(_fill(node.path, names, key), inside, node.permissions))
+        inside = fill(node.container_path, names, key)
+        nodes.append(DeviceNode(fill(node.path, names, key), inside, node.permissions))
     return tuple(nodes)
-
-
-def _fill(pattern: str, names: Mapping[str, str | int], key: str) -> str:
-    """Fills {name} and {name:02x}. Not str.format: a pattern must not reach attributes."""
-
-    def value(match: re.Match[str]) -> str:
-        name, style = match[1], match[2] or ""
-        if name not in names:
-            raise ValueError(f"{key}: {pattern!r} uses {{{name}}}{did_you_mean(name, names)}")
-        try:
-            return format(names[name], style)
-        except ValueError:
-            raise ValueError(f"{key}: {pattern!r} formats {{{name}}} with {style!r}, which does not fit it") from None
-
-    return _FIELD.sub(value, pattern)
 
 
 def _id(text: str) -> DeviceId:

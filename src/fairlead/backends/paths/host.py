@@ -1,0 +1,83 @@
+"""The host's files as seen below a root: links are followed inside the root, so that no path leads out of it.
+
+In a container the host may be mounted at /host; in a test it is a temporary directory. Paths in and out are the host's.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections import deque
+
+_LINKS_MOST = 40  # as the kernel does: more is a loop
+_DIGITS = re.compile(r"(\d+)")
+
+
+class HostRoot:
+    __slots__ = ("_root",)
+
+    def __init__(self, root: str = "/") -> None:
+        self._root = os.path.realpath(root).rstrip("/")
+
+    def real(self, path: str) -> str | None:
+        """The path without links, or None where nothing is."""
+        todo = deque(part for part in path.split("/") if part)
+        done: list[str] = []
+        links = 0
+        while todo:
+            part = todo.popleft()
+            if part == ".":
+                continue
+            if part == "..":
+                # The root's parent is the root.
+                del done[-1:]
+                continue
+            here = "/" + "/".join([*done, part])
+            try:
+                mode = os.lstat(self._root + here).st_mode
+                target = os.readlink(self._root + here) if stat.S_ISLNK(mode) else None  # noqa: PTH115 - text
+            except OSError:
+                return None
+            if target is None:
+                done.append(part)
+                continue
+            links += 1
+            if links > _LINKS_MOST:
+                return None
+            if target.startswith("/"):
+                done.clear()
+            todo.extendleft(reversed([step for step in target.split("/") if step]))
+        return "/" + "/".join(done)
+
+    def stat(self, real: str) -> os.stat_result | None:
+        """Of a path that `real` gave. Does not follow: a link put there since is not what was meant."""
+        try:
+            return os.lstat(self._root + real)
+        except OSError:
+            return None
+
+    def read(self, path: str) -> str:
+        """A small file's text, empty where it cannot be read."""
+        real = self.real(path)
+        if real is None:
+            return ""
+        try:
+            with open(self._root + real, encoding="utf-8") as file:  # noqa: PTH123 - one open, no Path
+                return file.read(4096).strip()
+        except (OSError, ValueError):
+            return ""
+
+    def glob(self, pattern: str) -> list[str]:
+        """The paths that match, numbers in the order of numbers. They may be links; `real` says where to."""
+        found = glob.glob(glob.escape(self._root) + pattern)  # noqa: PTH207 - Path.glob takes no absolute pattern
+        return sorted((path[len(self._root) :] for path in found), key=_natural)
+
+    def outside(self, path: str) -> str:
+        """The path as this process opens it."""
+        return self._root + path
+
+
+def _natural(text: str) -> list[str | int]:
+    return [int(part) if part.isdigit() else part for part in _DIGITS.split(text)]

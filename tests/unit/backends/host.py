@@ -1,0 +1,62 @@
+"""A host that is a temporary directory, and the backend on it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from tests.clock import FakeClock
+
+from fairlead.backends.paths import PathsBackend
+from fairlead.backends.paths.host import HostRoot
+from fairlead.backends.paths.scan import Scanner
+from fairlead.backends.paths.spec import Options
+from fairlead.backends.strict import convert
+from fairlead.model.device import Device
+from fairlead.model.ports import Clock
+
+
+class Host(HostRoot):
+    """A directory whose files with a text such as "char 4:64" pass for device nodes: making true ones needs root."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root))
+        self.root = root
+
+    def stat(self, real: str) -> os.stat_result | None:
+        state = super().stat(real)
+        if state is None or not stat.S_ISREG(state.st_mode):
+            return state
+        kind, _, number = Path(self.outside(real)).read_text().partition(" ")
+        if kind not in {"char", "block"}:
+            return state
+        major, minor = number.split(":")
+        mode = stat.S_IFCHR if kind == "char" else stat.S_IFBLK
+        return os.stat_result((mode, *tuple(state)[1:]), {"st_rdev": os.makedev(int(major), int(minor))})
+
+    def put(self, path: str, text: str = "char 1:3") -> None:
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def link(self, path: str, target: str) -> None:
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.symlink_to(target)
+
+    def drop(self, path: str) -> None:
+        (self.root / path.lstrip("/")).unlink()
+
+
+def backend(host: Host, *entries: dict[str, Any], clock: Clock | None = None) -> PathsBackend:
+    options = convert({"devices": list(entries)}, Options, "paths")
+    return PathsBackend(Scanner(options.devices, host), clock or FakeClock(), poll_s=options.poll)
+
+
+async def scan(paths: PathsBackend) -> dict[str, Device]:
+    try:
+        return {device.id: device for device in (await paths.discover()).devices}
+    finally:
+        await paths.close()

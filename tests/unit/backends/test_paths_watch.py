@@ -1,0 +1,198 @@
+"""Files as devices: what is told when they go, come back, change; and how mistakes in the options are named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.clock import FakeClock
+from tests.unit.backends.host import Host, backend, scan
+from tests.unit.backends.sink import Notes
+
+from fairlead.backends.paths import PathsBackend, open_backend
+from fairlead.backends.paths.scan import Scanner
+from fairlead.model.clock import SystemClock
+from fairlead.model.device import Device
+from fairlead.model.errors import BackendError, ConfigError
+from fairlead.model.health import CauseKind
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    (tmp_path / "dev").mkdir()
+    return Host(tmp_path)
+
+
+async def test_a_named_path_that_is_missing_is_listed_and_unhealthy_until_it_is_there(host: Host) -> None:
+    paths = backend(host, {"paths": ["/dev/scope"]}, {"paths": ["/dev/maybe"], "optional": True})
+    device = (await paths.discover()).devices[0]
+    assert [device.id for device in (await paths.discover()).devices] == ["scope"]
+    cause = await paths.probe(device)
+    assert cause is not None
+    assert (cause.code, cause.kind, cause.message) == ("missing-path", CauseKind.TRANSIENT, "/dev/scope is missing")
+    host.put("/dev/scope")
+    assert await paths.probe(device) is None
+    await paths.close()
+
+
+async def test_a_named_path_of_the_wrong_kind_is_listed_and_unhealthy(host: Host) -> None:
+    host.put("/dev/scope", "just text")
+    paths = backend(host, {"paths": ["/dev/scope"]})
+    device = (await paths.discover()).devices[0]
+    assert str(await paths.probe(device)) == "wrong-path: /dev/scope is a file, not a device"
+    await paths.close()
+
+
+async def test_a_group_with_a_part_missing_is_unhealthy_or_not_listed_when_optional(host: Host) -> None:
+    host.put("/dev/a")
+    group = {"name": "pair", "group": True, "paths": ["/dev/a", "/dev/b*"]}
+    paths = backend(host, group)
+    device = (await paths.discover()).devices[0]
+    assert str(await paths.probe(device)) == "missing-path: /dev/b* is missing"
+    await paths.close()
+    assert await scan(backend(host, {**group, "optional": True})) == {}
+    host.put("/dev/b1", "char 1:5")
+    assert list(await scan(backend(host, {**group, "optional": True}))) == ["pair"]
+
+
+async def test_a_probe_tells_what_has_gone_and_what_has_changed(host: Host) -> None:
+    host.put("/dev/ttyUSB0", "char 188:0")
+    paths = backend(host, {"paths": ["/dev/ttyUSB*"]})
+    device = (await paths.discover()).devices[0]
+    assert await paths.probe(device) is None
+    host.put("/dev/ttyUSB0", "char 188:1")
+    assert str(await paths.probe(device)) == (
+        "changed-path: /dev/ttyUSB0 was a device char 188:0 and is a device char 188:1"
+    )
+    host.drop("/dev/ttyUSB0")
+    assert str(await paths.probe(device)) == "missing-path: /dev/ttyUSB0 is missing"
+    await paths.discover()
+    assert str(await paths.probe(device)) == "missing-path: /dev/ttyUSB0 is missing"
+    assert await paths.probe(Device(device.model)) is None  # type: ignore[arg-type]  # a device of nobody
+    await paths.close()
+
+
+@asynccontextmanager
+async def watching(paths: PathsBackend) -> AsyncIterator[Notes]:
+    notes = Notes()
+    await paths.discover()
+    task = asyncio.create_task(paths.watch(notes))
+    try:
+        yield notes
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await paths.close()
+
+
+async def test_a_device_that_comes_or_goes_is_told_by_events(host: Host) -> None:
+    host.put("/dev/scope")
+    paths = backend(host, {"paths": ["/dev/later/*"]}, {"paths": ["/dev/scope"]}, clock=SystemClock())
+    async with watching(paths) as notes:
+        host.put("/dev/later/card")
+        await notes.wait_for("rescan")
+        assert [device.id for device in (await paths.discover()).devices] == ["card", "scope"]
+        notes.take()
+        host.drop("/dev/scope")
+        await notes.wait_for("fault", "scope", "missing-path")
+        await paths.discover()
+        host.put("/dev/scope")
+        await notes.wait_for("clear", "scope", "missing-path")
+        await paths.discover()
+        notes.take()
+        host.drop("/dev/later/card")
+        await notes.wait_for("rescan")
+
+
+async def test_what_events_do_not_show_the_poll_does(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(24, "too many")
+
+    monkeypatch.setattr("asyncinotify.Inotify.__init__", refuse)
+    clock = FakeClock()
+    host.put("/dev/scope")
+    paths = backend(host, {"paths": ["/dev/*"]}, clock=clock)
+    async with watching(paths) as notes:
+        await clock.until_asleep(30)
+        host.put("/dev/other", "char 1:5")
+        assert notes.take() == []
+        await clock.advance(30)
+        await notes.wait_for("rescan")
+
+
+async def test_a_fault_that_stands_at_the_start_is_told_once(host: Host) -> None:
+    clock = FakeClock()
+    paths = backend(host, {"paths": ["/dev/scope"]}, clock=clock)
+    async with watching(paths) as notes:
+        await notes.wait_for("fault", "scope", "missing-path")
+        await clock.until_asleep(30)
+        await clock.advance(30)
+        await clock.until_asleep(30)
+        assert notes.take() == [("fault", "scope", "missing-path")]
+
+
+async def test_a_scan_that_hangs_is_an_error_and_watching_goes_on(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    paths = backend(host, {"paths": ["/dev/scope"]}, clock=clock)
+
+    def burst(*_: object) -> None:
+        raise BackendError("no")
+
+    async with watching(paths) as notes:
+        await notes.wait_for("fault", "scope", "missing-path")
+        await clock.until_asleep(30)
+        with monkeypatch.context() as patch:
+            patch.setattr(Scanner, "scan", burst)
+            await clock.advance(30)
+            await clock.until_asleep(30)
+        host.put("/dev/scope")
+        while ("clear", "scope", "missing-path") not in notes.lines:
+            await clock.advance(30)
+            await clock.until_asleep(30)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "paths: the key 'devices' is missing"),
+        ({"devices": [{"path": ["/dev/x"]}]}, "paths: devices[0]: unknown key 'path'; did you mean 'paths'?"),
+        ({"devices": [{"paths": "/dev/x"}]}, "paths: devices[0].paths: expected a list, got '/dev/x'"),
+        ({"devices": [{"paths": []}]}, "paths: devices[0].paths: give at least one"),
+        ({"devices": [{"paths": ["dev/x"]}]}, "paths: devices[0].paths: 'dev/x' is not an absolute path"),
+        ({"devices": [{"paths": ["/dev/../etc/x"]}]}, "devices[0].paths: '/dev/../etc/x' holds '..'"),
+        ({"devices": [{"paths": ["/dev/\x00"]}]}, "holds a zero byte"),
+        ({"devices": [{"paths": ["/dev/x"], "permissions": "rx"}]}, "permissions: 'rx' is not made of r, w and m"),
+        ({"devices": [{"paths": ["/dev/x"], "permissions": ""}]}, "permissions: '' is not made of r, w and m"),
+        ({"devices": [{"paths": ["/dev/x"], "allow": ["fil"]}]}, "unknown value 'fil'; did you mean 'file'?"),
+        ({"devices": [{"paths": ["/dev/x"], "allow": []}]}, "allow: give at least one kind"),
+        ({"devices": [{"paths": ["/dev/x"], "group": True}]}, "name: a group is one device of several paths"),
+        ({"devices": [{"paths": ["/dev/x"], "name": "{nam}"}]}, "name: '{nam}' uses {nam}; did you mean 'name'?"),
+        ({"devices": [{"paths": ["/dev/x"], "name": ""}]}, "name: it is empty"),
+        (
+            {"devices": [{"paths": ["/dev/x"], "mounts": [{"host_path": "x"}]}]},
+            "mounts.host_path: 'x' is not",
+        ),
+        (
+            {"devices": [{"paths": ["/dev/x"], "mounts": [{"host_path": "/x", "container_path": "y"}]}]},
+            "mounts.container_path: 'y' is not an absolute path",
+        ),
+        ({"devices": [], "host_root": "host"}, "paths: host_root: 'host' is not an absolute path"),
+        ({"devices": [], "poll": "10ms"}, "paths: poll: 0.01 s is too often"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_its_value_and_a_way_out(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_backend(options, FakeClock())
+    assert message in str(caught.value)
+
+
+def test_every_mistake_is_named_at_once() -> None:
+    entry = {"paths": ["x"], "permissions": "z"}
+    with pytest.raises(ConfigError) as caught:
+        open_backend({"devices": [entry, entry]}, FakeClock())
+    assert len(caught.value.problems) == 4
