@@ -41,7 +41,7 @@ class FakeClock:
         return sum(not future.done() for _, _, future in self._sleepers)
 
     async def until_asleep(self, seconds: float) -> None:
-        """Until somebody sleeps for that long or longer: for code that waits for a thread or a socket before it does."""
+        """Until somebody sleeps for that long or longer: for code that has to wait for a thread or a socket first."""
         while not any(due_s - self._elapsed_s >= seconds for due_s, _, future in self._sleepers if not future.done()):
             self._dozed.clear()
             await self._dozed.wait()

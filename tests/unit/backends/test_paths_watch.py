@@ -109,15 +109,21 @@ async def test_a_device_that_comes_or_goes_is_told_by_events(host: Host) -> None
         await notes.wait_for("rescan")
 
 
-async def test_what_events_do_not_show_the_poll_does(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def eventless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that has no more inotify to give."""
+
     def refuse(*_: object) -> None:
-        raise OSError(24, "too many")
+        raise OSError(24, "too many open files")
 
     monkeypatch.setattr("asyncinotify.Inotify.__init__", refuse)
+
+
+@pytest.mark.usefixtures("eventless")
+async def test_what_events_do_not_show_the_poll_does(host: Host) -> None:
     clock = FakeClock()
     host.put("/dev/scope")
-    paths = backend(host, {"paths": ["/dev/*"]}, clock=clock)
-    async with watching(paths) as notes:
+    async with watching(backend(host, {"paths": ["/dev/*"]}, clock=clock)) as notes:
         await clock.until_asleep(30)
         host.put("/dev/other", "char 1:5")
         assert notes.take() == []
@@ -125,35 +131,32 @@ async def test_what_events_do_not_show_the_poll_does(host: Host, monkeypatch: py
         await notes.wait_for("rescan")
 
 
+@pytest.mark.usefixtures("eventless")
 async def test_a_fault_that_stands_at_the_start_is_told_once(host: Host) -> None:
     clock = FakeClock()
-    paths = backend(host, {"paths": ["/dev/scope"]}, clock=clock)
-    async with watching(paths) as notes:
-        await notes.wait_for("fault", "scope", "missing-path")
-        await clock.until_asleep(30)
-        await clock.advance(30)
-        await clock.until_asleep(30)
+    async with watching(backend(host, {"paths": ["/dev/scope"]}, clock=clock)) as notes:
+        for _ in range(3):
+            await clock.until_asleep(30)
+            await clock.advance(30)
         assert notes.take() == [("fault", "scope", "missing-path")]
 
 
-async def test_a_scan_that_hangs_is_an_error_and_watching_goes_on(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = FakeClock()
-    paths = backend(host, {"paths": ["/dev/scope"]}, clock=clock)
-
+@pytest.mark.usefixtures("eventless")
+async def test_a_scan_that_fails_does_not_end_the_watching(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def burst(*_: object) -> None:
         raise BackendError("no")
 
-    async with watching(paths) as notes:
-        await notes.wait_for("fault", "scope", "missing-path")
+    clock = FakeClock()
+    async with watching(backend(host, {"paths": ["/dev/scope"]}, clock=clock)) as notes:
         await clock.until_asleep(30)
+        host.put("/dev/scope")
         with monkeypatch.context() as patch:
             patch.setattr(Scanner, "scan", burst)
             await clock.advance(30)
             await clock.until_asleep(30)
-        host.put("/dev/scope")
-        while ("clear", "scope", "missing-path") not in notes.lines:
-            await clock.advance(30)
-            await clock.until_asleep(30)
+        assert ("clear", "scope", "missing-path") not in notes.lines
+        await clock.advance(30)
+        await notes.wait_for("clear", "scope", "missing-path")
 
 
 @pytest.mark.parametrize(
