@@ -1,0 +1,93 @@
+"""Alignment: which whole devices go together, by the links between them.
+
+The objective, in this order, for a choice S out of the available devices:
+
+1. links inside S, plus those inside the best partition of the rest into groups of the same size (a last smaller group
+   counts what it holds): the next requests of this size count as much as this one;
+2. the weakest full group of that partition: no later request should be left with worse than it must;
+3. links inside S;
+4. fewest links cut between S and the rest: a single does not split a pair while a loose device is free;
+5. fewest NUMA nodes spanned;
+6. lowest positions.
+
+Up to EXACT_MAX devices the answer is exact. Above that, 3, 4 and 6 are followed in a bounded search.
+Knows nothing of slots, ids or strategies: devices are positions in a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from fairlead.policy.cover import Cover
+from fairlead.policy.groups import Groups, Matrix, find_kinds
+from fairlead.policy.grow import grow
+
+EXACT_MAX = 16
+
+
+def align(weights: Matrix, numa: Sequence[Sequence[int]], must: Sequence[int], size: int) -> tuple[int, ...]:
+    """The choice, as ascending positions. Expects 0 < size, no more than there are, and `must` within that."""
+    if size == len(weights):
+        return tuple(range(size))
+    if size == len(must):
+        return tuple(sorted(must))
+    if len(weights) > EXACT_MAX:
+        return grow(weights, must, size)
+    if size == 1:
+        return (min(range(len(weights)), key=lambda i: (sum(weights[i]), len(set(numa[i])), i)),)
+    kinds = find_kinds(weights, numa, must)
+    if len(weights) <= 2 * size:
+        return _first_of_two(weights, Groups(weights, kinds, len(weights) - size), numa, size)
+    return _first_of_many(Groups(weights, kinds, size), numa, size)
+
+
+def _first_of_two(weights: Matrix, groups: Groups, numa: Sequence[Sequence[int]], size: int) -> tuple[int, ...]:
+    """The rest is one group, and no larger: so the rest is chosen. All links follow from its own."""
+    block = groups.fields[0] if groups.kinds[0].block else 0
+    rest = groups.layer(groups.devices - size)
+    even = groups.devices == 2 * size  # then the rest counts as a full group too
+    all_links = sum(map(sum, weights)) // 2
+    best: tuple[int, int, int] | None = None
+    equals: list[int] = []
+    for code, inside, degree in zip(rest.codes, rest.inside, rest.degrees, strict=True):
+        if code & block:
+            continue
+        chosen = all_links - degree + inside
+        key = (chosen + inside, min(chosen, inside) if even else 0, chosen)
+        if best is None or key > best:
+            best, equals = key, [code]
+        elif key == best:
+            equals.append(code)
+    return _in_order(groups, numa, [groups.whole - code for code in equals])[0][1]
+
+
+def _first_of_many(groups: Groups, numa: Sequence[Sequence[int]], size: int) -> tuple[int, ...]:
+    """Of all groups that some best partition holds, the first by the later objectives."""
+    layer = groups.layer(size)
+    cover = Cover(groups, layer, size)
+    block = groups.fields[0] if groups.kinds[0].block else 0
+    # With equal links inside, fewer links in all are fewer links cut.
+    keyed = sorted(
+        (-inside, degree, code)
+        for code, inside, degree in zip(layer.codes, layer.inside, layer.degrees, strict=True)
+        if code in cover.candidates and (not block or code & block)
+    )
+    for _, equals in groupby(keyed, itemgetter(0, 1)):
+        for _, members, code in _in_order(groups, numa, [code for _, _, code in equals]):
+            if cover.uses(code):
+                return members
+    raise AssertionError("a best partition holds a full group")
+
+
+def _in_order(
+    groups: Groups, numa: Sequence[Sequence[int]], codes: Iterable[int]
+) -> list[tuple[int, tuple[int, ...], int]]:
+    """Fewest NUMA nodes, then lowest positions."""
+    found = []
+    for code in codes:
+        members = groups.members(code)
+        found.append((len({node for i in members for node in numa[i]}), members, code))
+    found.sort()
+    return found

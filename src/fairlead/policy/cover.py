@@ -1,0 +1,207 @@
+"""The best partition of all devices into groups of one size and one smaller remainder: a cheapest exact cover.
+
+Each device gets a price, such that no group holds more links than its devices cost together. What a group lacks to its
+price is its cost, never negative; so the best partition is the cheapest one (weak duality), and any group that costs
+more than some known partition can be left out. With good prices few groups remain. Exact, whatever the prices are.
+
+Knows nothing of which group of the partition will be taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from fairlead.policy.groups import Groups, Layer
+
+Entry: TypeAlias = tuple[int, int, int]  # cost, code, size
+
+_FEW = 48  # so few groups are searched faster than they are priced again
+_ROUNDS = 4
+
+
+class Cover:
+    """The groups that a best partition can hold, and which of them the best ones do.
+
+    Of partitions with the same links, those are best whose weakest full group is strongest: the next request of this
+    size should not be left with worse than it must.
+    """
+
+    __slots__ = ("_codes", "_costs", "_first_small", "_groups", "_inside", "_search", "_size", "best", "candidates")
+
+    def __init__(self, groups: Groups, full: Layer, size: int) -> None:
+        self._groups, self._size = groups, size
+        self._set_prices(full)
+        budget = self._searched(range(len(self._costs))).cost_greedily()
+        for number in range(_ROUNDS):
+            self._leave_out(budget)
+            if not budget or len(self._costs) <= _FEW:
+                break
+            budget = self._improve_prices(budget, share=2 if number == 0 else 1)
+        self._search = self._searched(range(len(self._costs)))
+        best = self._search.cheapest(groups.whole, budget)
+        assert best is not None, "the greedy partition is within the budget"
+        self.best = best
+        self._leave_out(best)
+        self._strengthen()
+        self.candidates = dict(zip(self._codes[: self._first_small], self._costs, strict=False))
+
+    def uses(self, code: int) -> bool:
+        """Whether some best partition holds this candidate."""
+        return self._search.cheapest(self._groups.whole - code, self.best - self.candidates[code]) is not None
+
+    def _set_prices(self, full: Layer) -> None:
+        """Each device costs an equal share of the best group that it could be in. Scaled by the size: whole numbers."""
+        groups, size = self._groups, self._size
+        prices = [0] * len(groups.kinds)
+        unpriced = sum(groups.fields)
+        for place in sorted(range(len(full.codes)), key=full.inside.__getitem__, reverse=True):
+            if full.codes[place] & unpriced:
+                for kind, field in enumerate(groups.fields):
+                    if full.codes[place] & field & unpriced:
+                        prices[kind] = full.inside[place] * groups.kinds[kind].unit
+                        unpriced &= ~field
+                if not unpriced:
+                    break
+        self._codes, self._inside = full.codes[:], full.inside[:]
+        self._first_small = len(full.codes)
+        self._costs = [
+            price - size * inside for price, inside in zip(groups.sums(prices, size), full.inside, strict=True)
+        ]
+        rest = groups.devices % size
+        if not rest:
+            return
+        small = groups.layer(rest)
+        block = groups.fields[0] if groups.kinds[0].block else 0  # those that must be included go with a full group
+        for code, inside, price in zip(small.codes, small.inside, groups.sums(prices, rest), strict=True):
+            if not code & block:
+                self._codes.append(code)
+                self._inside.append(inside)
+                self._costs.append(price - size * inside)
+        self._lower_small()
+
+    def _lower_small(self) -> int:
+        """Every partition has exactly one small group, so a common part of their costs decides nothing."""
+        small = self._costs[self._first_small :]
+        if not small:
+            return 0
+        least = min(small)
+        self._costs[self._first_small :] = [cost - least for cost in small]
+        return least
+
+    def _leave_out(self, budget: int) -> None:
+        self._keep([place for place, cost in enumerate(self._costs) if cost <= budget])
+
+    def _keep(self, places: list[int]) -> None:
+        self._first_small = sum(1 for place in places if place < self._first_small)
+        self._codes = [self._codes[place] for place in places]
+        self._inside = [self._inside[place] for place in places]
+        self._costs = [self._costs[place] for place in places]
+
+    def _improve_prices(self, budget: int, share: int) -> int:
+        """Lowers each price as far as no group's cost falls below 0; at first by a share only, so that none starves."""
+        codes, costs = self._codes, self._costs
+        for count, field, shift in zip(self._groups.counts, self._groups.fields, self._groups.shifts, strict=True):
+            holders = [place for place, code in enumerate(codes) if code & field]
+            if count == 1:
+                step = min([costs[place] for place in holders]) // share
+                for place in holders:
+                    costs[place] -= step
+            else:
+                times = [(codes[place] & field) >> shift for place in holders]
+                step = min([costs[place] // n for place, n in zip(holders, times, strict=True)]) // share
+                for place, n in zip(holders, times, strict=True):
+                    costs[place] -= step * n
+            budget -= step * count
+        return budget - self._lower_small()
+
+    def _strengthen(self) -> None:
+        """Leaves out the weak full groups that a best partition can do without."""
+        inside = self._inside[: self._first_small]
+        floors = sorted(set(inside))
+        low, high = 0, len(floors)
+        kept: list[int] = []
+        while high - low > 1:
+            middle = (low + high) // 2
+            strong = [place for place, links in enumerate(inside) if links >= floors[middle]]
+            strong += range(self._first_small, len(self._codes))
+            search = self._searched(strong)
+            if search.cheapest(self._groups.whole, self.best) is None:
+                high = middle
+            else:
+                low = middle
+                self._search, kept = search, strong
+        if kept:
+            self._keep(kept)
+
+    def _searched(self, places: Iterable[int]) -> Search:
+        rest = self._groups.devices % self._size
+        entries = [
+            (self._costs[place], self._codes[place], self._size if place < self._first_small else rest)
+            for place in places
+        ]
+        return Search(self._groups, self._size, entries)
+
+
+class Search:
+    """Partitions out of a given list of groups."""
+
+    __slots__ = ("_every", "_failed", "_full", "_groups", "_kind_of", "_known", "_size")
+
+    def __init__(self, groups: Groups, size: int, entries: list[Entry]) -> None:
+        self._groups, self._size = groups, size
+        self._known: dict[int, int] = {0: 0}
+        self._failed: dict[int, int] = {}
+        self._kind_of = [kind for kind, count in enumerate(groups.counts) for _ in range(count.bit_length() + 1)]
+        # Some group must hold the lowest device that is left; so groups are found by the lowest kind in them.
+        self._every: list[list[Entry]] = [[] for _ in groups.kinds]
+        entries.sort()
+        for entry in entries:
+            code = entry[1]
+            self._every[self._kind_of[(code & -code).bit_length() - 1]].append(entry)
+        self._full = [[entry for entry in listed if entry[2] == size] for listed in self._every]
+
+    def cost_greedily(self) -> int:
+        """The cost of some partition: the cheapest group for the lowest device, again and again."""
+        state, left, total = self._groups.whole, self._groups.devices, 0
+        guards = self._groups.guards
+        while state:
+            table = self._every if left % self._size else self._full
+            for cost, code, size in table[self._kind_of[(state & -state).bit_length() - 1]]:
+                after = (state | guards) - code
+                if after & guards == guards:
+                    total += cost
+                    state = after ^ guards
+                    left -= size
+                    break
+        return total
+
+    def cheapest(self, state: int, budget: int) -> int | None:
+        """The cost of the cheapest partition of what is left, or None if it is over the budget."""
+        return self._cheapest(state, self._groups.size(state), budget)
+
+    def _cheapest(self, state: int, left: int, budget: int) -> int | None:
+        known = self._known.get(state)
+        if known is not None:
+            return known if known <= budget else None
+        if self._failed.get(state, -1) >= budget:
+            return None
+        guards = self._groups.guards
+        table = self._every if left % self._size else self._full
+        best: int | None = None
+        limit = budget
+        for cost, code, size in table[self._kind_of[(state & -state).bit_length() - 1]]:
+            if cost > limit:
+                break
+            after = (state | guards) - code
+            if after & guards != guards:
+                continue
+            rest = self._cheapest(after ^ guards, left - size, limit - cost)
+            if rest is not None:
+                best = cost + rest
+                limit = best - 1
+        if best is None:
+            self._failed[state] = budget
+        else:
+            self._known[state] = best
+        return best

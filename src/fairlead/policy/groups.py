@@ -1,0 +1,160 @@
+"""Groups of devices, up to likeness. Devices that nothing tells apart are counted, not named.
+
+So a node of sixteen equal devices has seventeen groups instead of 65,536. Knows nothing of what a good group is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Matrix: TypeAlias = Sequence[Sequence[int]]  # symmetric, not negative, 0 on the diagonal
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Devices that are alike; or a block: the devices that must be included, which count as one."""
+
+    members: tuple[int, ...]  # ascending
+    block: bool = False
+
+    @property
+    def count(self) -> int:
+        return 1 if self.block else len(self.members)
+
+    @property
+    def unit(self) -> int:
+        """Devices per count."""
+        return len(self.members) if self.block else 1
+
+    def first(self, count: int) -> tuple[int, ...]:
+        return self.members[: count * self.unit]
+
+
+def find_kinds(weights: Matrix, numa: Sequence[Sequence[int]], must: Sequence[int]) -> list[Kind]:
+    """Puts devices together that have the same weight to every third one and the same NUMA nodes. A block comes first.
+
+    Likeness carries over: if i is like j and j is like k, the three are joined by one and the same weight.
+    """
+    forced = set(must)
+    kinds: list[list[int]] = []
+    bins: dict[object, list[list[int]]] = {}
+    for i, row in enumerate(weights):
+        if i in forced:
+            continue
+        alike = bins.setdefault((tuple(sorted(row)), tuple(numa[i])), [])
+        for kind in alike:
+            j = kind[0]
+            other = weights[j]
+            if all(row[k] == other[k] for k in range(len(row)) if k not in {i, j}):
+                kind.append(i)
+                break
+        else:
+            alike.append([i])
+            kinds.append(alike[-1])
+    found = [Kind(tuple(kind)) for kind in kinds]
+    return [Kind(tuple(sorted(forced)), block=True), *found] if forced else found
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """All groups of one size, in parallel lists."""
+
+    codes: list[int]
+    inside: list[int]  # links inside the group
+    degrees: list[int]  # links of its devices to any device
+
+
+class Groups:
+    """Every group up to a size, as a code: one bit field per kind, with a guard bit above it.
+
+    The guards turn "is contained in" into one subtraction. Groups are built size by size, kind after kind, each from a
+    smaller one; what is linear (the code, the degree, the links to each kind) travels in one packed number.
+    """
+
+    __slots__ = ("_layers", "_pull_bits", "counts", "devices", "fields", "guards", "kinds", "limit", "shifts", "whole")
+
+    def __init__(self, weights: Matrix, kinds: Sequence[Kind], limit: int) -> None:
+        self.kinds, self.limit = kinds, limit
+        self.devices = len(weights)
+        self.counts = [kind.count for kind in kinds]
+        self.shifts: list[int] = []
+        self.fields: list[int] = []
+        self.guards = self.whole = 0
+        shift = 0
+        for count in self.counts:
+            width = count.bit_length()
+            self.shifts.append(shift)
+            self.fields.append(((1 << width) - 1) << shift)
+            self.guards |= 1 << (shift + width)
+            self.whole |= count << shift
+            shift += width + 1
+        self._layers = self._build(weights, shift)
+
+    def layer(self, size: int) -> Layer:
+        inside, packed = self._layers[size]
+        code_bits = self.guards.bit_length()
+        code_mask, degree_mask = (1 << code_bits) - 1, (1 << self._pull_bits) - 1
+        return Layer(
+            codes=[value & code_mask for value in packed],
+            inside=inside,
+            degrees=[value >> code_bits & degree_mask for value in packed],
+        )
+
+    def sums(self, values: Sequence[int], size: int) -> list[int]:
+        """For each group of a layer, the sum of one value per count of each kind."""
+        layers: list[list[int]] = [[0], *([] for _ in range(size))]
+        for kind, count, value in zip(self.kinds, self.counts, values, strict=True):
+            for target in range(size, kind.unit - 1, -1):
+                for times in range(1, min(count, target // kind.unit) + 1):
+                    step = value * times
+                    layers[target] += [total + step for total in layers[target - times * kind.unit]]
+        return layers[size]
+
+    def members(self, code: int) -> tuple[int, ...]:
+        """The devices of a group, ascending: of each kind the lowest."""
+        chosen: list[int] = []
+        for kind, field, shift in zip(self.kinds, self.fields, self.shifts, strict=True):
+            if code & field:
+                chosen += kind.first((code & field) >> shift)
+        return tuple(sorted(chosen))
+
+    def size(self, code: int) -> int:
+        return sum(
+            kind.unit * ((code & field) >> shift)
+            for kind, field, shift in zip(self.kinds, self.fields, self.shifts, strict=True)
+        )
+
+    def _build(self, weights: Matrix, code_bits: int) -> list[tuple[list[int], list[int]]]:
+        """By size: the links inside, and the packed sums. A layer takes from the smaller ones of the kinds before."""
+        ones = [kind.first(1) for kind in self.kinds]
+        degrees = [sum(sum(weights[i]) for i in one) for one in ones]
+        self._pull_bits = bits = (2 * sum(map(sum, weights)) + 1).bit_length()
+        mask = (1 << bits) - 1
+        layers: list[tuple[list[int], list[int]]] = [([0], [0]), *(([], []) for _ in range(self.limit))]
+        for number, kind in enumerate(self.kinds):
+            unit = 1 << self.shifts[number] | degrees[number] << code_bits
+            start = code_bits + bits
+            for later in range(number + 1, len(self.kinds)):
+                links = sum(weights[i][j] for i in ones[number] for j in ones[later])
+                unit |= links << (start + later * bits)
+            pull = start + number * bits
+            own = _links(weights, ones[number])
+            between = weights[kind.members[0]][kind.members[1]] if kind.count > 1 else 0
+            for target in range(self.limit, kind.unit - 1, -1):
+                inside, packed = layers[target]
+                for times in range(1, min(kind.count, target // kind.unit) + 1):
+                    smaller_inside, smaller_packed = layers[target - times * kind.unit]
+                    fixed = own + between * (times * (times - 1) // 2)
+                    inside += [
+                        links + times * (sums >> pull & mask) + fixed
+                        for links, sums in zip(smaller_inside, smaller_packed, strict=True)
+                    ]
+                    step = unit * times
+                    packed += [sums + step for sums in smaller_packed]
+        return layers
+
+
+def _links(weights: Matrix, members: Sequence[int]) -> int:
+    return sum(weights[i][j] for i in members for j in members if i < j)
