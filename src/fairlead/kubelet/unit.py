@@ -22,7 +22,7 @@ from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire import pluginregistration as pr
-from fairlead.wire.rpc import Call, Channel, RpcError, Server
+from fairlead.wire.rpc import Call, Channel, RpcError, Server, Status
 from fairlead.wire.unix import SocketPathError, listen
 
 # The kubelet dials us back for up to 10 s inside Register; a shorter deadline would cut that dial short.
@@ -197,7 +197,7 @@ class Unit:
             finally:
                 await channel.close()
         except RpcError as error:
-            self._post(lc.RegisterFailed(_explain(error, kubelet)))
+            self._post(lc.RegisterFailed(_explain(error)))
         else:
             self._post(lc.Registered())
 
@@ -242,7 +242,7 @@ class Unit:
         self._post(lc.TimerFired(), lambda: self._timer is mine)
 
 
-def _explain(error: RpcError, kubelet: Path) -> str:
-    if not kubelet.exists():
-        return f"waiting for the kubelet: {kubelet} is not there yet"
-    return f"register: {error.status.name.lower()}: {error.message}"
+def _explain(error: RpcError) -> str:
+    if error.status is Status.UNAVAILABLE:
+        return f"waiting for the kubelet: {error.message}"
+    return f"the kubelet refused: {error.message} ({error.status.name.lower()})"
