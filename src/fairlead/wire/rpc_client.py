@@ -71,7 +71,7 @@ class _Calling:
             self.waiter.set_result(None)
 
 
-class _ClientLink(Link):
+class ClientLink(Link):
     def __init__(self, limits: Limits) -> None:
         super().__init__(server=False, limits=limits)
         self.calls: dict[int, _Calling] = {}
@@ -216,7 +216,7 @@ def _read_status(head: Head) -> RpcError | None:
 class Channel:
     """A connection to one unix socket. It does not heal: when `closed`, make another."""
 
-    def __init__(self, link: _ClientLink, authority: str) -> None:
+    def __init__(self, link: ClientLink, authority: str) -> None:
         self._link = link
         self._authority = authority
 
@@ -227,10 +227,10 @@ class Channel:
         """Connects and waits for the server's settings, so that a channel in hand has a gRPC peer behind it."""
         loop = asyncio.get_running_loop()
         bounds = limits or Limits()
-        link: _ClientLink | None = None
+        link: ClientLink | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                _, link = await loop.create_unix_connection(lambda: _ClientLink(bounds), path)
+                _, link = await loop.create_unix_connection(lambda: ClientLink(bounds), path)
                 await link.ready
         except TimeoutError:
             _abort(link)
@@ -322,7 +322,7 @@ class Channel:
             await link.gone
 
 
-def _abort(link: _ClientLink | None) -> None:
+def _abort(link: ClientLink | None) -> None:
     if link is not None:
         link.transport.abort()
 

@@ -6,7 +6,7 @@ Owns calls, their deadlines and their tasks. Must not know what the methods do, 
 from __future__ import annotations
 
 import asyncio
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fairlead.wire.events import DataReceived, Event, HeadersReceived, SettingsReceived, StreamDrained, StreamReset
@@ -86,7 +86,7 @@ class _Plan:
 class _Serving:
     """One call in progress."""
 
-    __slots__ = ("begun", "call", "inbox", "message", "plan", "room", "stream_id", "task", "timer")
+    __slots__ = ("begun", "call", "held_bytes", "inbox", "message", "plan", "room", "stream_id", "task", "timer")
 
     def __init__(self, stream_id: int, plan: _Plan, call: Call) -> None:
         self.stream_id = stream_id
@@ -94,6 +94,8 @@ class _Serving:
         self.call = call
         self.inbox: Inbox | None = None
         self.message: bytes | None = None
+        # What this call adds to the connection's count of unfinished requests.
+        self.held_bytes = 0
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
         self.room: asyncio.Future[None] | None = None
@@ -112,7 +114,7 @@ class ServerLink(Link):
         super().__init__(server=True, limits=server.limits)
         self._server = server
         self.calls: dict[int, _Serving] = {}
-        self._request_bytes = 0
+        self.request_bytes = 0
         self._preface: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -221,15 +223,15 @@ class ServerLink(Link):
     def _collect(self, serving: _Serving, data: bytes) -> None:
         if serving.inbox is None:
             serving.inbox = Inbox(self.limits.message_bytes)
-        before = len(serving.inbox)
         found = serving.inbox.feed(data)
-        self._request_bytes += len(serving.inbox) - before
         if len(found) + (serving.message is not None) > 1:
             raise RpcError(Status.INTERNAL, "a request is exactly one message")
         if found:
             serving.message = found[0]
-            self._request_bytes += len(found[0])
-        if self._request_bytes > self.limits.request_bytes:
+        held_bytes = len(serving.inbox) + len(serving.message or b"")
+        self.request_bytes += held_bytes - serving.held_bytes
+        serving.held_bytes = held_bytes
+        if self.request_bytes > self.limits.request_bytes:
             raise RpcError(Status.RESOURCE_EXHAUSTED, "too many bytes of unfinished requests on this connection")
 
     def _dispatch(self, serving: _Serving, body: bytes) -> None:
@@ -248,6 +250,7 @@ class ServerLink(Link):
             result = handler(request, serving.call)
             if type(result) is not method.response and isawaitable(result):
                 self._spawn(serving, self._run_unary(serving, result))
+                self._close_after(serving, result)
                 return
             payload = result if type(result) is bytes else encode(result)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything; the caller gets a status, never a traceback
@@ -262,6 +265,11 @@ class ServerLink(Link):
         serving.task = self.loop.create_task(work, name=f"rpc {serving.plan.path}")
         self._server.tasks.add(serving.task)
         serving.task.add_done_callback(self._server.tasks.discard)
+
+    def _close_after(self, serving: _Serving, result: Any) -> None:
+        """A task cancelled before its first step never awaits its coroutine, which Python would complain about."""
+        if serving.task is not None and iscoroutine(result):
+            serving.task.add_done_callback(lambda _: result.close())
 
     async def _run_unary(self, serving: _Serving, result: Any) -> None:
         try:
@@ -324,8 +332,7 @@ class ServerLink(Link):
             return False
         if serving.timer is not None:
             serving.timer.cancel()
-        if serving.inbox is not None:
-            self._request_bytes -= len(serving.inbox) + len(serving.message or b"")
+        self.request_bytes -= serving.held_bytes
         self._server.check_idle()
         return True
 
