@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import sys
 
+DEFECT = 70  # EX_SOFTWARE
+
 
 def main(argv: list[str] | None = None) -> None:
-    """Entry point. Every error that can be explained is one line and an exit code; no traceback reaches a user."""
+    """Entry point. Every error is one line and an exit code; no traceback reaches a user who did not ask for it."""
     args = sys.argv[1:] if argv is None else argv
+    try:
+        _dispatch(args)
+    except Exception as error:
+        from fairlead.config.settings import debugging  # noqa: PLC0415 - only a defect needs it
+
+        if debugging():
+            raise
+        sys.stderr.write(
+            f"fairlead: this is a defect in Fairlead: {type(error).__name__}: {error}\n"
+            "fairlead: run it again with FAIRLEAD_DEBUG=1 for the traceback, and report it\n"
+        )
+        sys.exit(DEFECT)
+
+
+def _dispatch(args: list[str]) -> None:
     if args[:1] == ["run"]:
         from fairlead.cli.run import parse, run  # noqa: PLC0415 - the daemon loads no click: start-up and memory
 

@@ -250,15 +250,31 @@ def journal(count: int, socket: str | None, as_json: bool) -> None:
 
 
 @cli.command()
-@click.argument("order", type=click.Choice(["fail", "recover", "clear", "unplug", "plug", "slow", "hang", "flap"]))
-@click.argument("device")
-@click.option("--xid", type=int, help="With fail: a well-known fault, such as 79.")
-@click.option("--code", help="With fail: a fault of your own name.")
+@click.argument("order")
+@click.argument("device", default="")
+@click.argument("details", nargs=-1, metavar="[KEY=VALUE]...")
 @socket_option
-def sim(order: str, device: str, xid: int | None, code: str | None, socket: str | None) -> None:
-    """Order something to happen to a simulated device."""
-    request: dict[str, Any] = {"ask": "steer", "do": order, "device": device, "xid": xid, "code": code}
-    click.echo(_ask(socket, {key: value for key, value in request.items() if value is not None}))
+def sim(order: str, device: str, details: tuple[str, ...], socket: str | None) -> None:
+    r"""Order something to happen to a simulated device.
+
+    Orders: fail, flap, clear, recover, unplug, plug, slow, hang, scan-error, scan-slow.
+    A device is named by id, index or the beginning of an id:
+
+    \b
+      fairlead sim fail 3 xid=79
+      fairlead sim slow 2 takes=10s
+      fairlead sim recover 2
+    """
+    words = [*([device] if "=" in device else []), *details]
+    request: dict[str, Any] = {"ask": "steer", "do": order}
+    if device and "=" not in device:
+        request["device"] = device
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"{word!r} is not of the form key=value, such as xid=79")
+        request[key] = value
+    click.echo(_ask(socket, request))
 
 
 # --- About itself -----------------------------------------------------------------------------------------------------

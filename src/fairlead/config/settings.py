@@ -53,6 +53,10 @@ def overrides(flags: Mapping[str, str | None], environ: Mapping[str, str] | None
     return tuple(found)
 
 
+def debugging() -> bool:
+    return bool(os.environ.get("FAIRLEAD_DEBUG"))
+
+
 def config_path(flag: str | None, environ: Mapping[str, str] | None = None) -> str:
     environ = os.environ if environ is None else environ
     return flag or environ.get(CONFIG_ENV) or DEFAULT_CONFIG

@@ -1,0 +1,26 @@
+"""The demo: a simulated node, an embedded kubelet and the real daemon, told as a story that checks itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from fairlead.model.errors import FairleadError, MissingExtra
+
+
+def play(fleet: str, *, once: bool = False, keep: bool = False) -> int:
+    """Plays the demo; the exit code. Stays on a terminal until the visitor leaves, unless told `once`."""
+    try:
+        from fairlead.cli.demo.show import Show  # noqa: PLC0415 - needs grpcio
+    except ImportError as error:
+        if (error.name or "").split(".")[0] in {"grpc", "google"}:
+            raise MissingExtra("the demo", "demo") from error
+        raise
+    stay = sys.stdin.isatty() and sys.stdout.isatty() and not once
+    try:
+        return asyncio.run(Show(fleet, stay=stay, keep=keep).run())
+    except KeyboardInterrupt:
+        return 0 if stay else 130
+    except FairleadError as error:
+        sys.stderr.write(f"fairlead demo: {error}\n")
+        return error.exit_code

@@ -1,0 +1,115 @@
+"""The show: tells the story line by line, with a live table on a terminal, and lets the visitor play afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from typing import Any
+
+from fairlead.cli.demo.keys import HELP, Keys
+from fairlead.cli.demo.stage import DemoFailed, Stage
+from fairlead.cli.demo.story import Story, Told
+from fairlead.cli.draw import duration, paint
+from fairlead.model.errors import FairleadError
+
+MARKS = {"kubelet": "accent", "daemon": "accent", "pod": "good", "fault": "warn", "plug": "accent", "stop": "accent"}
+REFRESH_S = 0.25
+# On a terminal a reader needs a moment between two lines.
+PAUSE_S = 1.2
+
+
+class Show:
+    def __init__(self, fleet: str, *, stay: bool, keep: bool) -> None:
+        self._fleet = fleet
+        self._stay = stay
+        self._keep = keep
+        self._live: Any = None
+        self._began = time.perf_counter()
+
+    async def run(self) -> int:
+        async with Stage(self._fleet, keep=self._keep) as stage:
+            story = Story(stage)
+            try:
+                self._print(
+                    paint("Fairlead demo", "bold")
+                    + f"  simulated node {self._fleet}, embedded kubelet, the real daemon\n"
+                )
+                with self._screen():
+                    drawing = asyncio.create_task(self._draw(stage)) if self._live else None
+                    try:
+                        async for told in story.tell():
+                            self._line(told)
+                            if self._live:
+                                await asyncio.sleep(PAUSE_S)
+                        if self._stay:
+                            await self._visit(stage)
+                    finally:
+                        if drawing:
+                            drawing.cancel()
+                            await asyncio.gather(drawing, return_exceptions=True)
+                self._line(await story.epilogue())
+            except DemoFailed as failure:
+                self._print(paint(f"✗ {failure}", "bad"))
+                self._print(paint("the daemon's last words:", "dim") + "\n" + stage.log_tail())
+                return 1
+            took = duration(time.perf_counter() - self._began)
+            self._print(f"\n{paint('✓ every step ended as it must', 'good')}  ({took})")
+            if self._keep:
+                self._print(f"kept: {stage.root}")
+            return 0
+
+    # --- Words ----------------------------------------------------------------------------------------------------
+
+    def _line(self, told: Told) -> None:
+        mark = paint(f"{told.mark:>8}", MARKS.get(told.mark, ""))
+        self._print(f"{mark}  {told.text} {paint(duration(told.took_s), 'dim')}")
+
+    def _print(self, text: str) -> None:
+        if self._live:
+            from rich.text import Text  # noqa: PLC0415 - an extra
+
+            self._live.console.print(Text.from_ansi(text))
+        else:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+
+    # --- The live table -------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _screen(self) -> Any:
+        """A live table under the story, where there is a terminal and rich."""
+        if not sys.stdout.isatty():
+            yield
+            return
+        try:
+            from rich.live import Live  # noqa: PLC0415 - an extra
+        except ImportError:
+            self._print("for a live table: pip install 'fairlead[pretty]'")
+            yield
+            return
+        with Live(refresh_per_second=8, transient=False) as self._live:
+            try:
+                yield
+            finally:
+                self._live.update("")
+        self._live = None
+
+    async def _draw(self, stage: Stage) -> None:
+        from fairlead.cli.demo.view import draw  # noqa: PLC0415 - needs rich
+
+        while True:
+            with contextlib.suppress(FairleadError):
+                self._live.update(draw(await stage.ask("status"), HELP if self._stay else ""))
+            await asyncio.sleep(REFRESH_S)
+
+    # --- The visitor ----------------------------------------------------------------------------------------------
+
+    async def _visit(self, stage: Stage) -> None:
+        self._print("")
+        self._print("Now you. Keys are below the table; or, in a second shell:")
+        for command in ("status", "explain nvidia.com/gpu -n 3", "sim fail 2 xid=79", "clear 2"):
+            self._print(paint(f"  {sys.argv[0]} {command} --socket {stage.socket}", "accent"))
+        async for told in Keys(stage).follow():
+            self._line(told)
