@@ -23,6 +23,7 @@ from operator import itemgetter
 from fairlead.policy.cover import Cover
 from fairlead.policy.groups import Groups, Matrix, find_kinds
 from fairlead.policy.grow import grow
+from fairlead.policy.swap import links_of_good_partition
 
 EXACT_MAX = 16
 
@@ -40,7 +41,8 @@ def align(weights: Matrix, numa: Sequence[Sequence[int]], must: Sequence[int], s
     kinds = find_kinds(weights, numa, must)
     if len(weights) <= 2 * size:
         return _first_of_two(weights, Groups(weights, kinds, len(weights) - size), numa, size)
-    return _first_of_many(Groups(weights, kinds, size), numa, size)
+    known = links_of_good_partition(weights, must, size)
+    return _first_of_many(Groups(weights, kinds, size), numa, size, known)
 
 
 def _first_of_two(weights: Matrix, groups: Groups, numa: Sequence[Sequence[int]], size: int) -> tuple[int, ...]:
@@ -63,10 +65,10 @@ def _first_of_two(weights: Matrix, groups: Groups, numa: Sequence[Sequence[int]]
     return _in_order(groups, numa, [groups.whole - code for code in equals])[0][1]
 
 
-def _first_of_many(groups: Groups, numa: Sequence[Sequence[int]], size: int) -> tuple[int, ...]:
+def _first_of_many(groups: Groups, numa: Sequence[Sequence[int]], size: int, known: int) -> tuple[int, ...]:
     """Of all groups that some best partition holds, the first by the later objectives."""
     layer = groups.layer(size)
-    cover = Cover(groups, layer, size)
+    cover = Cover(groups, layer, size, known)
     block = groups.fields[0] if groups.kinds[0].block else 0
     # With equal links inside, fewer links in all are fewer links cut.
     keyed = sorted(

@@ -29,10 +29,10 @@ class Cover:
 
     __slots__ = ("_codes", "_costs", "_first_small", "_groups", "_inside", "_search", "_size", "best", "candidates")
 
-    def __init__(self, groups: Groups, full: Layer, size: int) -> None:
+    def __init__(self, groups: Groups, full: Layer, size: int, known: int) -> None:
+        """`known`: the links inside some partition. The better it is, the less is left to search."""
         self._groups, self._size = groups, size
-        self._set_prices(full)
-        budget = self._searched(range(len(self._costs))).cost_greedily()
+        budget = self._set_prices(full) - size * known
         for number in range(_ROUNDS):
             self._leave_out(budget)
             if not budget or len(self._costs) <= _FEW:
@@ -40,7 +40,7 @@ class Cover:
             budget = self._improve_prices(budget, share=2 if number == 0 else 1)
         self._search = self._searched(range(len(self._costs)))
         best = self._search.cheapest(groups.whole, budget)
-        assert best is not None, "the greedy partition is within the budget"
+        assert best is not None, "the known partition is within the budget"
         self.best = best
         self._leave_out(best)
         self._strengthen()
@@ -50,8 +50,11 @@ class Cover:
         """Whether some best partition holds this candidate."""
         return self._search.cheapest(self._groups.whole - code, self.best - self.candidates[code]) is not None
 
-    def _set_prices(self, full: Layer) -> None:
-        """Each device costs an equal share of the best group that it could be in. Scaled by the size: whole numbers."""
+    def _set_prices(self, full: Layer) -> int:
+        """Each device costs an equal share of the best group that it could be in. Scaled by the size: whole numbers.
+
+        Returns what all devices cost together: the bound.
+        """
         groups, size = self._groups, self._size
         prices = [0] * len(groups.kinds)
         unpriced = sum(groups.fields)
@@ -68,9 +71,10 @@ class Cover:
         self._costs = [
             price - size * inside for price, inside in zip(groups.sums(prices, size), full.inside, strict=True)
         ]
+        bound = sum(price * count for price, count in zip(prices, groups.counts, strict=True))
         rest = groups.devices % size
         if not rest:
-            return
+            return bound
         small = groups.layer(rest)
         block = groups.fields[0] if groups.kinds[0].block else 0  # those that must be included go with a full group
         for code, inside, price in zip(small.codes, small.inside, groups.sums(prices, rest), strict=True):
@@ -78,7 +82,7 @@ class Cover:
                 self._codes.append(code)
                 self._inside.append(inside)
                 self._costs.append(price - size * inside)
-        self._lower_small()
+        return bound - self._lower_small()
 
     def _lower_small(self) -> int:
         """Every partition has exactly one small group, so a common part of their costs decides nothing."""
@@ -160,21 +164,6 @@ class Search:
             code = entry[1]
             self._every[self._kind_of[(code & -code).bit_length() - 1]].append(entry)
         self._full = [[entry for entry in listed if entry[2] == size] for listed in self._every]
-
-    def cost_greedily(self) -> int:
-        """The cost of some partition: the cheapest group for the lowest device, again and again."""
-        state, left, total = self._groups.whole, self._groups.devices, 0
-        guards = self._groups.guards
-        while state:
-            table = self._every if left % self._size else self._full
-            for cost, code, size in table[self._kind_of[(state & -state).bit_length() - 1]]:
-                after = (state | guards) - code
-                if after & guards == guards:
-                    total += cost
-                    state = after ^ guards
-                    left -= size
-                    break
-        return total
 
     def cheapest(self, state: int, budget: int) -> int | None:
         """The cost of the cheapest partition of what is left, or None if it is over the budget."""
