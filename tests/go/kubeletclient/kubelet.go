@@ -89,7 +89,7 @@ func (k *kubelet) wait(ctx context.Context, resource string, ready func(*endpoin
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for %q: %w", resource, ctx.Err())
+			return nil, fmt.Errorf("waiting for %q: %w", resource, context.Cause(ctx))
 		}
 	}
 }

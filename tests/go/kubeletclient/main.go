@@ -92,11 +92,14 @@ func run(k *kubelet, r *request) answer {
 	if !known {
 		return answer{ID: r.ID, Error: fmt.Sprintf("unknown operation %q", r.Op)}
 	}
-	ctx := context.Background()
+	// Cancelled, not given a deadline: a deadline would travel with every call, and the kubelet sets none.
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
 	if r.TimeoutS > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, seconds(r.TimeoutS))
-		defer cancel()
+		timer := time.AfterFunc(seconds(r.TimeoutS), func() {
+			cancel(fmt.Errorf("%s took longer than %g s", r.Op, r.TimeoutS))
+		})
+		defer timer.Stop()
 	}
 	result, err := do(ctx, k, r)
 	a := answer{ID: r.ID, Result: result}
