@@ -135,7 +135,9 @@ async def test_a_restarted_daemon_offers_the_same_ids_and_pods_go_on(node: Node)
 
 
 async def test_replicas_share_a_device_and_a_fault_reaches_all_of_them(kubelet: Kubelet, kubelet_root: Path):
-    async with running(kubelet, kubelet_root, SIM.replace("resource: nvidia.com/gpu", "{resource: nvidia.com/gpu, replicas: 4}")) as node:
+    async with running(
+        kubelet, kubelet_root, SIM.replace("resource: nvidia.com/gpu", "{resource: nvidia.com/gpu, replicas: 4}")
+    ) as node:
         await node.ready(count=32)
         await node.steer(do="fail", device="0", xid=48)
         await kubelet.wait_for_allocatable(GPU, 28)
@@ -179,7 +181,9 @@ async def test_nothing_is_left_running(kubelet: Kubelet, kubelet_root: Path):
     async with running(kubelet, kubelet_root) as node:
         await node.ready()
     leftover = {task for task in asyncio.all_tasks() - before if not task.done() and "grpc" not in repr(task)}
-    assert not [task for task in leftover if task.get_name().startswith(("unit", "source", "scan", "timer", "register"))]
+    assert not [
+        task for task in leftover if task.get_name().startswith(("unit", "source", "scan", "timer", "register"))
+    ]
 
 
 def _count(node: Node, method: str, resource: str | None = None) -> int:

@@ -1,0 +1,178 @@
+"""The daemon as a process: signals, exit codes, and a clear line for everything that can be wrong around it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import signal
+from pathlib import Path
+
+import pytest
+
+from fairlead.testing import Kubelet
+from tests.system.process import fairlead, program
+from tests.system.rig import GPU, SIM
+
+
+def write_config(root: Path, kubelet: Kubelet | None = None, text: str = SIM, **kubelet_keys: str) -> str:
+    directory = kubelet.plugin_dir if kubelet else root / "plugins"
+    keys = {"directory": str(directory), "podResources": f"{root}/none.sock"} | kubelet_keys
+    path = root / "fairlead.yaml"
+    path.write_text(f"{text}\nkubelet: {json.dumps(keys)}\nstatus: {{socket: {root}/fl.sock}}\n")
+    return str(path)
+
+
+async def test_it_registers_and_a_signal_stops_it_cleanly(kubelet: Kubelet, kubelet_root: Path):
+    async with program("-m", "fairlead", "run", "--config", write_config(kubelet_root, kubelet)) as daemon:
+        await kubelet.wait_for_allocatable(GPU, 8)
+        daemon.send(signal.SIGTERM)
+        assert await daemon.ends() == 0
+        assert not list(kubelet.plugin_dir.glob("fairlead-*.sock"))
+        await kubelet.wait_for_allocatable(GPU, 0)
+
+
+async def test_interrupt_stops_it_too(kubelet: Kubelet, kubelet_root: Path):
+    async with program("-m", "fairlead", "run", "--config", write_config(kubelet_root, kubelet)) as daemon:
+        await daemon.says("streaming")
+        daemon.send(signal.SIGINT)
+        assert await daemon.ends() == 0
+
+
+async def test_hangup_reads_the_file_again(kubelet: Kubelet, kubelet_root: Path):
+    config = write_config(kubelet_root, kubelet)
+    async with program("-m", "fairlead", "run", "--config", config) as daemon:
+        await kubelet.wait_for_allocatable(GPU, 8)
+        write_config(
+            kubelet_root, kubelet, SIM.replace("resource: nvidia.com/gpu", "{resource: nvidia.com/gpu, replicas: 2}")
+        )
+        daemon.send(signal.SIGHUP)
+        await kubelet.wait_for_allocatable(GPU, 16)
+
+
+async def test_a_second_signal_forces(kubelet: Kubelet, kubelet_root: Path):
+    """While an Allocate or PreStart hangs, stopping takes its grace; a second signal does not wait for it."""
+    example = kubelet_root / "slow.py"
+    example.write_text(
+        "import asyncio, fairlead\n"
+        "class Slow(fairlead.Plugin):\n"
+        "    resource = 'example.com/slow'\n"
+        "    def discover(self): return [fairlead.Device('a')]\n"
+        "    async def prepare(self, grant):\n"
+        "        try: await asyncio.sleep(60)\n"
+        "        finally: await asyncio.sleep(60)\n"  # will not be hurried
+        "fairlead.run(Slow())\n"
+    )
+    env = {"FAIRLEAD_PLUGIN_DIR": str(kubelet.plugin_dir), "FAIRLEAD_POD_RESOURCES": "/none"}
+    async with program(str(example), env=env) as plugin:
+        await kubelet.wait_for_allocatable("example.com/slow", 1)
+        pod = asyncio.create_task(kubelet.run_pod("p", {"main": {"example.com/slow": 1}}))
+        await kubelet.wait_for(lambda: any(call.method == "PreStartContainer" for call in kubelet.calls))
+        plugin.send(signal.SIGTERM)
+        await plugin.says("stopping")
+        plugin.send(signal.SIGTERM)
+        await plugin.says("second signal")
+        assert await plugin.ends() == 128 + signal.SIGTERM
+        await pod
+
+
+async def test_a_killed_daemon_comes_back_to_the_same_devices(kubelet: Kubelet, kubelet_root: Path):
+    config = write_config(kubelet_root, kubelet)
+    async with program("-m", "fairlead", "run", "--config", config) as daemon:
+        await kubelet.wait_for_allocatable(GPU, 8)
+        pod = await kubelet.run_pod("train", {"main": {GPU: 2}})
+        devices = kubelet.devices(GPU)
+        daemon.send(signal.SIGKILL)
+        await daemon.ends()
+    await kubelet.wait_for_allocatable(GPU, 0)
+    async with program("-m", "fairlead", "run", "--config", config):
+        await kubelet.wait_for_allocatable(GPU, 8)
+        assert kubelet.devices(GPU) == devices
+        assert pod.phase == "Running"
+
+
+async def test_two_daemons_in_one_directory_the_second_says_who_holds_it(kubelet: Kubelet, kubelet_root: Path):
+    config = write_config(kubelet_root, kubelet)
+    async with program("-m", "fairlead", "run", "--config", config) as first:
+        await kubelet.wait_for_allocatable(GPU, 8)
+        code, _, err = await fairlead("run", "--config", config, "--status-socket", f"{kubelet_root}/2.sock")
+        assert code == 3
+        assert f"already served by pid {first.pid}" in err
+        assert kubelet.node().allocatable[GPU] == 8
+
+
+async def test_the_kubelet_may_be_absent_and_it_says_so(kubelet_root: Path):
+    async with program("-m", "fairlead", "run", "--config", write_config(kubelet_root)) as daemon:
+        await daemon.says("waiting for the kubelet")
+        daemon.send(signal.SIGTERM)
+        assert await daemon.ends() == 0
+
+
+async def test_a_daemon_needs_no_root_in_a_directory_it_may_write(kubelet: Kubelet, kubelet_root: Path):
+    if os.geteuid() != 0:
+        pytest.skip("already an ordinary user: every other test shows it")
+    nobody = pwd.getpwnam("nobody")
+    for path in (kubelet_root, kubelet.plugin_dir):
+        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+    os.chmod(kubelet.plugin_dir.parent, 0o755)
+    for path in kubelet.plugin_dir.iterdir():
+        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+    config = write_config(kubelet_root, kubelet)
+    # Loaded before: the interpreter itself may live where only root can read.
+    script = (
+        "import os, asyncinotify, yaml, fairlead.cli.run, fairlead.app.daemon, fairlead.backends.sim.backend\n"
+        "import difflib, fairlead.backends.sim.library, fairlead.config.load\n"
+        "from fairlead.backends import registry; registry.kinds()\n"
+        f"from fairlead.backends.sim import open_backend; open_backend({{'fleet': 'h100x8'}}, None)\n"
+        f"os.setgid({nobody.pw_gid}); os.setuid({nobody.pw_uid})\n"
+        f"from fairlead.cli import main; main(['run', '--config', {config!r}])"
+    )
+    async with program("-c", script) as daemon:
+        await kubelet.wait_for_allocatable(GPU, 8)
+        daemon.send(signal.SIGTERM)
+        assert await daemon.ends() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        pytest.param({"directory": "/proc/nowhere"}, 3, "/proc/nowhere", id="directory that cannot be made"),
+        pytest.param({"directory": "relative"}, 2, "must be an absolute path", id="relative directory"),
+        pytest.param({"directry": "/x"}, 2, "did you mean 'directory'", id="unknown key"),
+        pytest.param({"registration": "sockets"}, 2, "did you mean 'socket'", id="unknown value"),
+    ],
+)
+async def test_a_wrong_setting_is_one_clear_line_and_an_exit_code(kubelet_root: Path, change, code, words):
+    got, _, err = await fairlead("run", "--config", write_config(kubelet_root, **change))
+    assert got == code
+    assert words in err
+    assert "Traceback" not in err
+
+
+async def test_an_unreadable_directory_is_named(kubelet_root: Path):
+    (kubelet_root / "file").write_text("")
+    got, _, err = await fairlead("run", "--config", write_config(kubelet_root, directory=f"{kubelet_root}/file"))
+    assert got == 3
+    assert f"{kubelet_root}/file" in err
+    assert "Traceback" not in err
+
+
+async def test_a_socket_path_over_107_bytes_is_told_with_its_length(kubelet_root: Path):
+    deep = kubelet_root / ("d" * 90)
+    async with program("-m", "fairlead", "run", "--config", write_config(kubelet_root, directory=str(deep))) as daemon:
+        line = await daemon.says("cannot serve")
+        assert "107" in line
+
+
+async def test_an_oversize_list_is_refused_with_the_arithmetic_and_others_go_on(kubelet: Kubelet, kubelet_root: Path):
+    text = SIM.replace(
+        "  - resource: nvidia.com/gpu",
+        "  - {match: {index: 0}, resource: example.com/many, replicas: 65536}\n  - resource: nvidia.com/gpu",
+    )
+    async with program("-m", "fairlead", "run", "--config", write_config(kubelet_root, kubelet, text)) as daemon:
+        line = await daemon.says("list-refused")
+        assert "4,194,304" in line
+        assert "65536" in line
+        await kubelet.wait_for_allocatable(GPU, 7)
+        assert "example.com/many" not in kubelet.node().capacity

@@ -1,0 +1,124 @@
+"""Changing the configuration of a running daemon: what is good is applied by difference, what is bad changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from fairlead.app.reload import FileWatch
+from fairlead.testing import Kubelet
+from tests.clock import FakeClock
+from tests.system.rig import GPU, SIM, Node, running
+
+SHARED = SIM.replace("resource: nvidia.com/gpu", "{resource: nvidia.com/gpu, replicas: 2}")
+SPLIT = SIM.replace(
+    "  - resource: nvidia.com/gpu",
+    "  - {match: {index: [0, 1]}, resource: example.com/first}\n  - resource: nvidia.com/gpu",
+)
+
+
+async def test_a_bad_file_keeps_the_old_configuration_and_is_reported(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        node.write(SIM.replace("resource: nvidia.com/gpu", "resource: nonsense"))
+        node.daemon.reload()
+        fact = await node.until_fact("problem", topic="config")
+        assert "nonsense" in fact.keys["reason"]
+        assert kubelet.node().allocatable == {GPU: 8}
+        assert any("nonsense" in text for text in await _problems(node))
+        node.write(SIM)
+        node.daemon.reload()
+        assert not await _problems(node)
+
+
+async def test_a_bad_backend_keeps_the_old_one(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        node.write(SIM.replace("fleet: h100x8", "fleet: h100x9"))
+        node.daemon.reload()
+        fact = await node.until_fact("problem", topic="config")
+        assert "h100x8" in fact.keys["reason"]  # did you mean
+        assert kubelet.node().allocatable == {GPU: 8}
+
+
+async def test_more_replicas_arrive_without_a_new_registration(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        registered = _registrations(kubelet)
+        node.write(SHARED)
+        node.daemon.reload()
+        await kubelet.wait_for_allocatable(GPU, 16)
+        assert _registrations(kubelet) == registered
+
+
+async def test_slots_that_a_pod_may_hold_stay_listed_as_unhealthy(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root, SHARED) as node:
+        await node.ready(count=16)
+        pod = await kubelet.run_pod("train", {"main": {GPU: 2}})
+        node.write(SIM)
+        node.daemon.reload()
+        await kubelet.wait_for_allocatable(GPU, 8)
+        for slot in pod.containers["main"].devices[GPU]:
+            assert kubelet.devices(GPU)[slot] == "Unhealthy"
+        assert pod.phase == "Running"
+
+
+async def test_a_device_moves_to_another_resource_and_the_first_keeps_serving(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        node.write(SPLIT)
+        node.daemon.reload()
+        await node.ready("example.com/first", 2)
+        await kubelet.wait_for_allocatable(GPU, 6)
+        node.write(SIM)
+        node.daemon.reload()
+        await node.until_fact("resource-removed", resource="example.com/first")
+        await node.ready(GPU, 8)
+
+
+async def test_a_new_fleet_replaces_the_old_one(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        node.write(SIM.replace("fleet: h100x8", "fleet: pcie16"))
+        node.daemon.reload()
+        await kubelet.wait_for_allocatable(GPU, 16)
+
+
+async def test_settings_that_need_a_restart_are_named(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        node.write(f"{SIM}\nkubelet: {{directory: /elsewhere, podResources: {kubelet.podresources_socket}}}\n")
+        node.daemon.reload()
+        fact = await node.until_fact("problem", topic="restart")
+        assert "kubelet.directory" in fact.keys["reason"]
+        assert kubelet.node().allocatable == {GPU: 8}
+
+
+async def test_a_changed_file_is_noticed_also_through_a_swapped_link(tmp_path: Path):
+    """The way a ConfigMap volume changes: `..data` is a link that is renamed over."""
+    for version in ("one", "two"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "fairlead.yaml").write_text(version)
+    (tmp_path / "..data").symlink_to("one")
+    (tmp_path / "fairlead.yaml").symlink_to("..data/fairlead.yaml")
+    clock, seen = FakeClock(), []
+    watch = asyncio.create_task(FileWatch(tmp_path / "fairlead.yaml", clock).run(lambda: seen.append(1)))
+    await clock.advance(10)
+    assert not seen
+    (tmp_path / "..new").symlink_to("two")
+    os.replace(tmp_path / "..new", tmp_path / "..data")
+    await clock.advance(2)
+    assert seen == [1]
+    (tmp_path / "..data").unlink()  # the moment between two versions
+    await clock.advance(2)
+    assert seen == [1]
+    watch.cancel()
+
+
+async def _problems(node: Node) -> list[str]:
+    return list((await node.daemon._tell_status({}))["problems"])
+
+
+def _registrations(kubelet: Kubelet) -> int:
+    return sum(call.method == "Register" for call in kubelet.calls)
