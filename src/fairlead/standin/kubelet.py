@@ -11,14 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-from fairlead.standin import topology
-from fairlead.standin.admission import Misaligned
+from fairlead.standin import podlife, topology
 from fairlead.standin.calls import Call, Calls
 from fairlead.standin.changes import Tasks
 from fairlead.standin.clock import Clock, FakeClock, SystemClock, Timings
-from fairlead.standin.errors import KubeletPanicked, Rejected
+from fairlead.standin.errors import KubeletPanicked
 from fairlead.standin.faults import Defects, Faults
-from fairlead.standin.pods import Container, Limits, Pod, make_pod, out_of
+from fairlead.standin.pods import Container, Limits, Pod, make_pod
 from fairlead.standin.process import Process, Setup
 
 T = TypeVar("T")
@@ -92,7 +91,7 @@ class Kubelet:
 
     @property
     def is_running(self) -> bool:
-        return self._process is not None
+        return self._process is not None and not self._process.stopped
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -121,10 +120,14 @@ class Kubelet:
         running = frozenset((pod.uid, c.name) for pod in self._active() for c in _running(pod))
         process = Process(self._setup, self._calls, lambda: self.pods, running, self._restart_soon)
         self._process = process
-        await process.start()
-        process.admission.sources_ready = sources_ready
-        if readmit:
-            await self.readmit()
+        try:
+            await process.start()
+            process.admission.sources_ready = sources_ready
+            if readmit:
+                await self.readmit()
+        except BaseException:
+            await self.stop()
+            raise
         self._setup.changes.notify()
 
     async def readmit(self) -> None:
@@ -133,19 +136,21 @@ class Kubelet:
         for pod in self._active():
             await self._admit(process, pod)
             if pod.is_active and not any(True for _ in _running(pod)):
-                await self._start_containers(process, pod)
+                await podlife.start_all(process, pod)
         process.admission.sources_ready = True
 
     async def stop(self) -> None:
         """Stop the process. Pods go on; nothing in the directories is removed."""
-        process, self._process = self._process, None
+        await self._tasks.cancel()
+        process = self._process
         if process is None:
             return
+        await process.stop()
+        self._process = None
         if isinstance(self.clock, FakeClock):
             self.clock.unwatch(self._setup.changes.notify)
-        await process.stop()
         self._setup.changes.notify()
-        if broken := process.tasks.take_broken():
+        if broken := [*process.tasks.take_broken(), *self._tasks.take_broken()]:
             raise ExceptionGroup("the stand-in kubelet broke; this is its own fault", broken)
 
     async def restart(self, *, reboot: bool = False, sources_ready: bool = False, readmit: bool = True) -> None:
@@ -159,7 +164,6 @@ class Kubelet:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._tasks.cancel()
         await self.stop()
 
     # Pods.
@@ -181,14 +185,14 @@ class Kubelet:
         process = self._running_process()
         if any((pod.name, pod.namespace) == (name, namespace) for pod in self._pods.values()):
             raise ValueError(f"pod {namespace}/{name} exists already; delete it first or choose another name")
-        uid = str(uuid.UUID(int=self._setup.rng.getrandbits(128), version=4))
+        uid = str(uuid.uuid4())  # not from the seed: two kubelets on one root must not share uids
         pod = make_pod(uid, name, namespace, containers, init or {}, sidecars or {})
         self._pods[uid] = pod
         await self._admit(process, pod)
         if process.stopped:
             return pod  # the next life of the kubelet admits it
         if pod.is_active and start:
-            await self._start_containers(process, pod)
+            await podlife.start_all(process, pod)
         elif pod.is_active:
             for container in pod.containers.values():
                 container.wait("ImagePullBackOff")
@@ -210,8 +214,7 @@ class Kubelet:
 
     async def restart_container(self, pod: Pod, name: str) -> Container:
         """The container ended and is created again, on the devices it holds."""
-        await self._start_container(self._running_process(), pod, pod.containers[name])
-        _set_phase(pod)
+        await podlife.start(self._running_process(), pod, pod.containers[name])
         self._setup.changes.notify()
         return pod.containers[name]
 
@@ -230,11 +233,11 @@ class Kubelet:
 
     def devices(self, resource: str) -> dict[str, str]:
         """Every device the kubelet knows for the resource, with its health."""
-        return self._running_process().table.health(resource)
+        return self._process.table.health(resource) if self._process else {}
 
     def allocated(self, resource: str) -> frozenset[str]:
         """The ids counted as in use."""
-        return frozenset(self._running_process().table.allocated.get(resource, ()))
+        return frozenset(self._process.table.allocated.get(resource, ()) if self._process else ())
 
     def allocated_status(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
         """allocatedResourcesStatus: container -> resource -> device id -> health."""
@@ -245,9 +248,18 @@ class Kubelet:
         return tuple(self._running_process().notes)
 
     async def wait_for(self, predicate: Callable[[], T], timeout_s: float = 10.0) -> T:
-        """The first true answer of `predicate`, asked again whenever something changed."""
+        """The first true answer of `predicate`, asked again whenever something changed.
+
+        Raises TimeoutError, and KubeletPanicked as soon as the kubelet is gone that way.
+        """
+
+        def ask() -> T:
+            if self.panic is not None:
+                raise self.panic
+            return predicate()
+
         try:
-            return await self._setup.changes.wait_for(predicate, timeout_s)
+            return await self._setup.changes.wait_for(ask, timeout_s)
         except TimeoutError:
             last = "; ".join(f"{call.method} {call.resource} {call.error}".strip() for call in self.calls[-5:])
             raise TimeoutError(
@@ -275,51 +287,15 @@ class Kubelet:
     async def _admit(self, process: Process, pod: Pod) -> None:
         async with process.admitting:
             try:
-                await process.admission.admit(pod)
-            except Rejected as error:
-                if not process.stopped:  # a process that is going down decides nothing any more
-                    pod.fail("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
-            except Misaligned as error:
-                pod.fail("TopologyAffinityError", str(error))
+                await podlife.book(process, pod)
             except KubeletPanicked as error:
                 self.panic = error
                 await self.stop()
                 raise
-            else:
-                self._check_fit(process, pod)
-        for container in pod.containers.values():
-            grants = process.ledger.of_container(pod.uid, container.name)
-            container.devices = {resource: tuple(sorted(grant.ids)) for resource, grant in grants.items()}
+            if pod.is_active and not process.stopped:
+                others = (other for other in self._active() if other is not pod)
+                podlife.check_fit(process, pod, others, self.node().allocatable)
         self._setup.changes.notify()
-
-    def _check_fit(self, process: Process, pod: Pod) -> None:
-        owned = {}
-        if pod.uid in process.ledger.pods():
-            owned = {resource: len(ids) for resource, ids in process.table.allocated.items()}
-        others = (other for other in self._active() if other is not pod)
-        if refusal := out_of(pod, others, self.node().allocatable, owned):
-            pod.fail(*refusal)
-
-    async def _start_containers(self, process: Process, pod: Pod) -> None:
-        for container in pod.containers.values():
-            await self._start_container(process, pod, container)
-            if container.state == "waiting" and container.kind != "app":
-                break  # nothing after it may start
-            if container.kind == "init":
-                container.state = "terminated"
-        _set_phase(pod)
-
-    async def _start_container(self, process: Process, pod: Pod, container: Container) -> None:
-        container.state = "waiting"
-        try:
-            options = await process.admission.run_options(pod, container)
-        except Rejected as error:
-            container.wait("CreateContainerConfigError", str(error))
-            return
-        container.env, container.annotations = options.env, options.annotations
-        container.mounts, container.nodes, container.cdi = options.mounts, options.nodes, options.cdi
-        container.state, container.reason, container.message = "running", "", ""
-        container.starts += 1
 
     def _active(self) -> list[Pod]:
         return [pod for pod in self._pods.values() if pod.is_active]
@@ -348,8 +324,3 @@ class Kubelet:
 
 def _running(pod: Pod) -> list[Container]:
     return [container for container in pod.containers.values() if container.state == "running"]
-
-
-def _set_phase(pod: Pod) -> None:
-    if pod.is_active:
-        pod.phase = "Running" if any(c.state == "running" for c in pod.of_kind("app")) else "Pending"

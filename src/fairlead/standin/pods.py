@@ -3,7 +3,7 @@
 Pure state: it survives a restart of the kubelet. Knows nothing about devices beyond their ids.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -88,7 +88,7 @@ def make_pod(
 
 
 def out_of(
-    pod: Pod, others: Iterator[Pod], allocatable: Mapping[str, int], owned: Mapping[str, int]
+    pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, int], owned: Mapping[str, int]
 ) -> tuple[str, str] | None:
     """The scheduler's predicate, run again by the kubelet: reason and text, or None if the pod fits.
 

@@ -40,7 +40,7 @@ class Watcher:
         self._clock = clock
         self._timings = timings
         self._inotify: Inotify | None = None
-        self._watched: set[Path] = set()
+        self._watched: dict[Path, int] = {}
         self._known: dict[Path, tuple[Identity, asyncio.Task[None]]] = {}
         self._names: dict[Path, str] = {}
 
@@ -74,21 +74,30 @@ class Watcher:
                 self._known[path] = (identity, task)
 
     def _scan(self, inotify: Inotify) -> dict[Path, Identity]:
-        found: dict[Path, Identity] = {}
-        present: set[Path] = set()
-        for folder, _, names in os.walk(self._directory):
-            place = Path(folder)
-            present.add(place)
-            if place not in self._watched:
+        """Every socket there is now. Looks again after each new directory: things may have appeared in between."""
+        while True:
+            folders, found = self._walk()
+            fresh = {place: inode for place, inode in folders.items() if self._watched.get(place) != inode}
+            self._watched = folders
+            if not fresh:
+                return found
+            for place in fresh:
                 with suppress(OSError):  # it may be gone again
                     inotify.add_watch(place, _MASK)
+
+    def _walk(self) -> tuple[dict[Path, int], dict[Path, Identity]]:
+        folders: dict[Path, int] = {}
+        found: dict[Path, Identity] = {}
+        for folder, _, names in os.walk(self._directory):
+            place = Path(folder)
+            with suppress(OSError):
+                folders[place] = place.stat().st_ino
             for name in names:
                 with suppress(OSError):
                     status = (place / name).stat()
                     if stat.S_ISSOCK(status.st_mode) and not name.startswith("."):
                         found[place / name] = (status.st_ino, status.st_ctime_ns)
-        self._watched = present
-        return found
+        return folders, found
 
     async def _introduce(self, path: Path) -> None:
         """Try until the plugin is registered; the pauses double."""

@@ -247,6 +247,8 @@ async def test_a_device_that_leaves_the_list_during_allocate_crashes_the_kubelet
     assert not kubelet.is_running
     with pytest.raises(KubeletPanicked):
         await kubelet.run_pod("q", one(1))
+    with pytest.raises(KubeletPanicked):
+        await kubelet.wait_for(lambda: False)
 
 
 async def test_a_device_that_turns_unhealthy_during_allocate_is_given_all_the_same(

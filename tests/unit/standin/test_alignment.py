@@ -82,6 +82,38 @@ async def test_devices_without_topology_are_no_preference(kubelet_root: Path) ->
         assert held(await run(kubelet, "p", 2)) == {"x", "y"}
 
 
+async def test_an_aligned_pod_is_admitted_again_where_it_was(kubelet_root: Path) -> None:
+    async with node(kubelet_root, "restricted", *FOUR) as (kubelet, plugin):
+        await run(kubelet, "p", 1)
+        pod = await run(kubelet, "q", 2)
+        before = held(pod)
+        await kubelet.restart(reboot=True, readmit=False)
+        await plugin.serve()
+        await plugin.register()
+        await kubelet.wait_for(lambda: len(kubelet.devices(RESOURCE)) == 4)
+        await kubelet.readmit()
+        assert (pod.phase, held(pod)) == ("Running", before)
+        pod.containers["main"].limits[RESOURCE] = 1
+        await kubelet.restart(reboot=True, readmit=False)
+        await plugin.serve()
+        await plugin.register()
+        await kubelet.wait_for(lambda: len(kubelet.devices(RESOURCE)) == 4)
+        await kubelet.readmit()
+        assert pod.reason == "TopologyAffinityError"
+
+
+async def test_init_devices_bind_the_app_to_their_node(kubelet_root: Path) -> None:
+    async with node(kubelet_root, "single-numa-node", *FOUR) as (kubelet, _):
+        pod = await kubelet.run_pod("p", {"main": {RESOURCE: 2}}, init={"first": {RESOURCE: 1}})
+        assert set(pod.containers["first"].devices[RESOURCE]) < held(pod)
+        assert held(pod) in ({"a0", "b0"}, {"c1", "d1"})
+
+
+async def test_more_than_eight_nodes_are_refused(kubelet_root: Path) -> None:
+    with pytest.raises(ValueError, match="at most 8 NUMA nodes, not 9"):
+        Kubelet(kubelet_root, topology_policy="restricted", numa_nodes=range(9))
+
+
 async def test_an_unknown_policy_is_named(kubelet_root: Path) -> None:
     with pytest.raises(ValueError, match="'strict' is unknown"):
         Kubelet(kubelet_root, topology_policy="strict")  # type: ignore[arg-type]  # that is the mistake under test

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from tests.unit.standin.sample import RESOURCE, SamplePlugin, device, devices
 
+from fairlead.standin import checkpoint
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.standin.ledger import merge
 from fairlead.testing import DeviceNode, FakeClock, Kubelet, Mount
@@ -131,3 +132,42 @@ async def test_an_init_container_that_cannot_start_holds_back_the_rest(
     pod = await kubelet.run_pod("p", {"main": {}}, init={"first": {RESOURCE: 1}})
     assert pod.containers["first"].reason == "CreateContainerConfigError"
     assert pod.containers["main"].starts == 0
+
+
+async def test_a_container_whose_devices_were_forgotten_is_allocated_anew(
+    kubelet: Kubelet, plugin: SamplePlugin
+) -> None:
+    pod = await kubelet.run_pod("p", ONE)
+    await lose_checkpoint(kubelet, plugin)
+    assert kubelet.allocated(RESOURCE) == frozenset()
+    main = await kubelet.restart_container(pod, "main")
+    assert len(plugin.made("Allocate")) == 2
+    assert kubelet.allocated(RESOURCE) == set(main.devices[RESOURCE])
+
+
+async def test_pre_start_without_remembered_devices_is_an_error(kubelet: Kubelet, starting: SamplePlugin) -> None:
+    pod = await kubelet.run_pod("p", ONE)
+    await lose_checkpoint(kubelet, starting)
+    main = await kubelet.restart_container(pod, "main")
+    assert main.message == (
+        f"no devices found allocated in local cache for pod {pod.uid}, container main, resource {RESOURCE}"
+    )
+
+
+async def test_pre_start_fails_while_the_plugin_is_away(kubelet: Kubelet, starting: SamplePlugin) -> None:
+    pod = await kubelet.run_pod("p", ONE)
+    await starting.stop()
+    await kubelet.wait_for_allocatable(RESOURCE, 0)
+    main = await kubelet.restart_container(pod, "main")
+    assert main.reason == "CreateContainerConfigError"
+    assert main.message.endswith(" has been stopped")
+
+
+async def lose_checkpoint(kubelet: Kubelet, plugin: SamplePlugin) -> None:
+    """Restart without memory of pods; their containers ran on."""
+    await kubelet.stop()
+    (kubelet.plugin_dir / checkpoint.NAME).unlink()
+    await kubelet.start()
+    await plugin.serve()
+    await plugin.register()
+    await kubelet.wait_for(lambda: len(kubelet.devices(RESOURCE)) == 2)

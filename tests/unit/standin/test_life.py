@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,41 @@ async def test_a_kubelet_that_is_not_running_says_how_to_start_it(kubelet_root: 
 async def test_waiting_in_vain_tells_what_was_seen(kubelet: Kubelet, plugin: SamplePlugin) -> None:
     with pytest.raises(TimeoutError, match=r"last calls: Register example\.com/resource"):
         await kubelet.wait_for(lambda: False, timeout_s=0.01)
+
+
+async def test_a_kubelet_that_runs_already_is_not_started_twice(kubelet: Kubelet) -> None:
+    with pytest.raises(RuntimeError, match="running already"):
+        await kubelet.start()
+
+
+async def test_a_start_that_fails_can_be_tried_again(kubelet_root: Path) -> None:
+    kubelet = Kubelet(kubelet_root)
+    kubelet.registry_dir.write_text("in the way")
+    with pytest.raises(OSError, match="plugins_registry"):
+        await kubelet.start()
+    kubelet.registry_dir.unlink()
+    async with kubelet:
+        assert kubelet.is_running
+
+
+async def test_a_fault_of_the_stand_in_itself_is_not_swallowed(kubelet_root: Path) -> None:
+    kubelet = Kubelet(kubelet_root)
+    await kubelet.start()
+    async with SamplePlugin(kubelet.plugin_dir, devices("a")) as plugin:
+        await plugin.register()
+        await kubelet.wait_for_allocatable(RESOURCE, 1)
+        shutil.rmtree(kubelet.plugin_dir)  # the next list cannot be written down
+        plugin.publish(*devices("a", "b"))
+        await kubelet.wait_for(lambda: kubelet.calls[-1].seconds is not None)
+    with pytest.raises(ExceptionGroup, match="its own fault"):
+        await kubelet.stop()
+
+
+async def test_pods_that_make_no_sense_are_refused(kubelet: Kubelet) -> None:
+    with pytest.raises(ValueError, match="no containers"):
+        await kubelet.run_pod("p", {})
+    with pytest.raises(ValueError, match="two containers named 'main'"):
+        await kubelet.run_pod("p", {"main": {}}, init={"main": {}})
 
 
 async def test_calls_are_recorded_in_order(kubelet: Kubelet, plugin: SamplePlugin) -> None:

@@ -95,3 +95,22 @@ def test_devices_split_into_aligned_unaligned_and_placeless() -> None:
     places = {"a": (0,), "b": (1,), "c": (0, 1), "d": ()}
     assert split(places, places, frozenset({0})) == ({"a", "c"}, {"b"}, {"d"})
     assert split(places, places, None) == (set(), set(), {"a", "b", "c", "d"})
+
+
+FOUR_NODES = (0, 1, 2, 3)
+
+
+def test_two_resources_that_cannot_align_settle_as_wide_as_the_needier_one() -> None:
+    needs_two = [hint(0, 1, preferred=False), hint(0, 1, 2, preferred=False), hint(0, 1, 2, 3, preferred=False)]
+    needs_one = [hint(0, preferred=False), hint(0, 1, preferred=False), hint(0, 1, 2, preferred=False)]
+    assert decide("best-effort", [needs_two, needs_one], FOUR_NODES)[0] == hint(0, 1, preferred=False)
+    assert decide("best-effort", [needs_one, needs_two], FOUR_NODES)[0] == hint(0, 1, preferred=False)
+
+
+def test_hints_below_the_needed_width_grow_towards_it() -> None:
+    # Every intersection is narrower than three nodes; the widest of them comes closest.
+    one = [hint(0, 1, 2, preferred=False)]
+    other = [hint(2, 3, 1, preferred=False), hint(0, 3, 2, preferred=False), hint(0, 1, 3, preferred=False)]
+    assert decide("best-effort", [one, other], FOUR_NODES)[0] == hint(0, 1, preferred=False)
+    narrow = [hint(1, preferred=False), hint(1, 2, preferred=False)]
+    assert decide("best-effort", [one, narrow], FOUR_NODES)[0] == hint(1, 2, preferred=False)
