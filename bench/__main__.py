@@ -1,0 +1,157 @@
+"""`python -m bench`: our daemon beside an empty grpc.aio plugin and an empty grpc-go plugin, in one run.
+
+Owns the order of the rounds, the progress lines and the command line. How to read the table: bench/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import contestants, measure, placement, report
+from bench.process import PluginEndedError
+from bench.pykubelet import PyKubelet
+from bench.rows import OURS, TARGETS, Results
+from tests import toolchain
+from tests.interop.go_kubelet import GoError, GoKubelet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.contestants import Contestant
+    from bench.measure import Effort, OpenKubelet
+
+GROUPS = ("start", "calls", "restart", "memory", "idle", "slots", "placement")
+SLOTS = 60_000
+
+
+class Bench:
+    def __init__(self, effort: Effort, groups: frozenset[str]) -> None:
+        self.effort, self.groups = effort, groups
+        self.results = Results()
+        self.notes: list[str] = []
+        self.began = time.monotonic()
+        self.field: list[Contestant] = [contestants.ours(), contestants.aio()]
+        self.open_kubelet: OpenKubelet = PyKubelet
+
+    def say(self, text: str) -> None:
+        print(f"· {time.monotonic() - self.began:4.0f} s  {text}", file=sys.stderr, flush=True)
+
+    def enlist_go(self) -> None:
+        """With Go, its kubelet drives and its plugin runs too; without, a grpcio client drives."""
+        try:
+            client, plugin = toolchain.build("kubeletclient"), toolchain.build("emptyplugin")
+        except toolchain.ToolchainMissingError as missing:
+            self.notes.append(f"{missing}. A grpcio client drove instead: its own cost flattens the ratios.")
+            return
+        self.open_kubelet = functools.partial(GoKubelet, client)
+        self.field.append(contestants.go(plugin))
+
+    async def run(self) -> None:
+        self.enlist_go()
+        if self.groups & {"start", "calls", "restart", "memory"}:
+            await self.run_rounds()
+        if "idle" in self.groups:
+            await self.run_idle()
+        if "slots" in self.groups:
+            await self.run_slots()
+        if "placement" in self.groups:
+            self.say("placement, in process")
+            for numbers in placement.measure(self.effort.rounds):
+                self.results.add(OURS, numbers)
+
+    async def run_rounds(self) -> None:
+        for contestant in self.field:
+            self.say(f"warming up {contestant.name}")  # byte code, page cache; nothing is kept
+            async with measure.staged(contestant, self.open_kubelet):
+                pass
+        for number in range(self.effort.rounds):
+            # Everyone is first, middle and last in turn.
+            shift = number % len(self.field)
+            for contestant in self.field[shift:] + self.field[:shift]:
+                self.say(f"round {number + 1} of {self.effort.rounds}: {contestant.name}")
+                self.results.add(contestant.name, await self.run_one(contestant))
+
+    async def run_one(self, contestant: Contestant) -> dict[str, float]:
+        numbers: dict[str, float] = {}
+        async with measure.staged(contestant, self.open_kubelet) as stage:
+            if "start" in self.groups:
+                numbers |= measure.start_times(stage)
+            if "calls" in self.groups:
+                numbers |= await measure.call_times(stage, self.effort)
+            if "restart" in self.groups:
+                numbers |= await measure.restart_times(stage, self.effort)
+            if "memory" in self.groups:
+                numbers |= measure.footprint(stage)
+        return numbers
+
+    async def run_idle(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            stages = [await stack.enter_async_context(measure.staged(each, self.open_kubelet)) for each in self.field]
+            await asyncio.sleep(measure.SETTLE_S)
+            for number in range(self.effort.idle_windows):
+                self.say(f"idling for {self.effort.idle_s:.0f} s, {number + 1} of {self.effort.idle_windows}")
+                for name, percent in (await measure.idle_cpu(stages, self.effort.idle_s)).items():
+                    self.results.add(name, {"idle_cpu": percent})
+
+    async def run_slots(self) -> None:
+        few, many = contestants.ours(), contestants.ours(slots_per_device=SLOTS // contestants.DEVICES)
+        for number in range(self.effort.rounds):
+            self.say(f"{SLOTS:,} slots: {number + 1} of {self.effort.rounds}")
+            async with measure.staged(few, self.open_kubelet) as stage:
+                base = measure.footprint(stage)
+            async with measure.staged(many, self.open_kubelet) as stage:
+                if stage.listed["devices"] != SLOTS:
+                    raise PluginEndedError(f"{stage.listed['devices']:,} slots were listed, not {SLOTS:,}")
+                grown = measure.footprint(stage)
+                numbers = measure.frame_times(stage)
+            self.results.add(OURS, numbers | {"slots_pss": grown["pss"] - base["pss"]})
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and calls: a look, not a measurement")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample and verdict there")
+    parser.add_argument(
+        "--only", action="append", choices=GROUPS, metavar="GROUP", help=f"one of {', '.join(GROUPS)}; may be repeated"
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", help="how many rounds")
+    parser.add_argument("--strict", action="store_true", help="exit with status 1 when a target is missed")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = parse(arguments)
+    effort = measure.QUICK if given.quick else measure.Effort()
+    if given.rounds:
+        effort = measure.with_rounds(effort, given.rounds)
+    bench = Bench(effort, frozenset(given.only or GROUPS))
+    if given.quick:
+        bench.notes.append("a quick look: too few rounds to judge by")
+    try:
+        asyncio.run(bench.run())
+    except (PluginEndedError, GoError, OSError, TimeoutError, toolchain.BuildFailedError) as error:
+        print(f"bench: {str(error) or type(error).__name__}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("bench: interrupted; every process it started is stopped", file=sys.stderr)
+        return 130
+    print(report.render(bench.results, bench.notes))
+    if given.json:
+        facts = {"python": platform.python_version(), "cores": os.cpu_count(), "quick": given.quick}
+        given.json.write_text(json.dumps(report.as_json(bench.results, facts, bench.notes), indent=2) + "\n")
+    missed = [target for target in TARGETS if (verdict := bench.results.judge(target)) and not verdict[1]]
+    return 1 if given.strict and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Who is measured: our daemon and the two empty plugins, and how each is started in a plugin directory.
+
+Must not know what is measured.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import yaml
+from bench.rows import AIO, GO, OURS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEVICES = 8
+FLEET = "h100x8"  # of as many devices
+RESOURCE = "example.com/gpu"
+
+
+class Launch(Protocol):
+    def __call__(self, directory: Path) -> Sequence[str | Path]:
+        """The command that serves in this plugin directory. What it needs beside goes to the directory's parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    name: str
+    resource: str
+    launch: Launch
+
+
+def ours(slots_per_device: int = 1) -> Contestant:
+    """Our daemon on simulated devices, each shared into this many slots."""
+
+    def launch(directory: Path) -> Sequence[str | Path]:
+        home = directory.parent
+        rule: dict[str, Any] = {"resource": RESOURCE, "env": {"VISIBLE_DEVICES": "{ids}"}}
+        if slots_per_device > 1:
+            rule["replicas"] = slots_per_device
+        config = {
+            "backends": [{"kind": "sim", "fleet": FLEET}],
+            "rules": [rule],
+            # No pod-resources socket: the kubelet's part played here has no pods.
+            "kubelet": {"directory": str(directory), "podResources": ""},
+            "status": {"socket": str(home / "s.sock")},
+        }
+        file = home / "config.yaml"
+        file.write_text(yaml.safe_dump(config))
+        return [Path(sys.executable).with_name("fairlead"), "run", "--config", file]
+
+    return Contestant(OURS, RESOURCE, launch)
+
+
+def aio() -> Contestant:
+    def launch(directory: Path) -> Sequence[str | Path]:
+        script = Path(__file__).with_name("emptyaio.py")
+        return [sys.executable, script, "--dir", directory, "--resource", RESOURCE, "--devices", str(DEVICES)]
+
+    return Contestant(AIO, RESOURCE, launch)
+
+
+def go(binary: Path) -> Contestant:
+    def launch(directory: Path) -> Sequence[str | Path]:
+        return [binary, "--dir", directory, "--resource", RESOURCE, "--devices", str(DEVICES)]
+
+    return Contestant(GO, RESOURCE, launch)

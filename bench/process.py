@@ -1,0 +1,97 @@
+"""What a process costs: memory, threads, files, CPU, and how it is started and stopped.
+
+Owns /proc reading and child processes. Must not know what the processes do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+STOP_S = 5.0
+CPUCLOCK_SCHED = 2  # Linux: which of a process's CPU clocks; this one counts nanoseconds on a core
+
+
+class PluginEndedError(Exception):
+    """A measured process ended by itself; the text carries the last lines it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    pss_mb: float
+    rss_mb: float
+    threads: int
+    fds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    pid: int
+    started_ns: int  # CLOCK_MONOTONIC, taken just before the start
+    process: asyncio.subprocess.Process
+    log: Path
+
+    def footprint(self) -> Footprint:
+        pids = _tree(self.pid)
+        memory = [_rollup(pid) for pid in pids]
+        return Footprint(
+            pss_mb=sum(each["Pss"] for each in memory) / 1024,
+            rss_mb=sum(each["Rss"] for each in memory) / 1024,
+            threads=sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in pids),
+            fds=sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids),
+        )
+
+    def cpu_ns(self) -> int:
+        """Time on a core so far, of the whole tree, finer than the ticks of /proc/PID/stat."""
+        return sum(time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED) for pid in _tree(self.pid))
+
+    def check(self) -> None:
+        if self.process.returncode is not None:
+            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+            raise PluginEndedError(f"ended with status {self.process.returncode}:\n{tail}")
+
+
+@contextlib.asynccontextmanager
+async def running(command: Sequence[str | Path], log: Path) -> AsyncIterator[Running]:
+    """Starts a process and, at the end, stops it and waits for it."""
+    # Unbuffered for the file's sake; every plugin gets the same environment.
+    env = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with log.open("ab") as sink:
+        started_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, env=env
+        )
+    try:
+        yield Running(process.pid, started_ns, process, log)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+def _tree(pid: int) -> list[int]:
+    found, queue = [], [pid]
+    while queue:
+        current = queue.pop()
+        found.append(current)
+        for children in Path(f"/proc/{current}/task").glob("*/children"):
+            queue += map(int, children.read_text().split())
+    return found
+
+
+def _rollup(pid: int) -> dict[str, int]:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {name: int(rest.split()[0]) for name, rest in (line.split(":", 1) for line in lines)}
