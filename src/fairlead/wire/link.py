@@ -83,7 +83,7 @@ class Link(asyncio.Protocol):
 
     def flush(self) -> None:
         data = self.http.take()
-        if data and not self.lost:
+        if data and not self.transport.is_closing():
             self.transport.write(data)
         if self.http.flow.queued_bytes:
             self._arm()

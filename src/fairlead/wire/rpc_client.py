@@ -43,7 +43,7 @@ _BY_HTTP = {
     503: Status.UNAVAILABLE,
     504: Status.UNAVAILABLE,
 }
-_BY_RESET = {
+_BY_RESET: dict[int, Status] = {
     ErrorCode.REFUSED_STREAM: Status.UNAVAILABLE,
     ErrorCode.CANCEL: Status.CANCELLED,
     ErrorCode.ENHANCE_YOUR_CALM: Status.RESOURCE_EXHAUSTED,
@@ -51,10 +51,15 @@ _BY_RESET = {
 }
 
 
+# A server that counts its streams later than we do refuses one now and then. It has not looked at it: asking again is
+# safe (RFC 9113, 8.7), a moment later and a few times.
+_REFUSED_PAUSES_S = (0.005, 0.02, 0.1, 0.5)
+
+
 class _Calling:
     """One call in progress."""
 
-    __slots__ = ("done", "error", "held_bytes", "inbox", "messages", "stream_id", "waiter")
+    __slots__ = ("done", "error", "held_bytes", "inbox", "messages", "refused", "stream_id", "waiter")
 
     def __init__(self, stream_id: int, inbox: Inbox) -> None:
         self.stream_id = stream_id
@@ -62,6 +67,7 @@ class _Calling:
         self.messages: deque[bytes] = deque()
         self.done = False
         self.error: RpcError | None = None
+        self.refused = False
         self.waiter: asyncio.Future[None] | None = None
         # Window kept back because the reader is slow.
         self.held_bytes = 0
@@ -107,14 +113,8 @@ class ClientLink(Link):
         elif type(event) is StreamReset:
             calling = self.calls.get(event.stream_id)
             if calling is not None:
-                if event.ours:
-                    error = RpcError(Status.INTERNAL, f"the server broke HTTP/2: {event.reason}")
-                else:
-                    status = (
-                        _BY_RESET.get(ErrorCode(event.code), Status.INTERNAL) if event.code <= 13 else Status.INTERNAL
-                    )
-                    error = RpcError(status, f"the server reset the call with {name_code(event.code)}")
-                self.end(calling, error)
+                calling.refused = event.code == ErrorCode.REFUSED_STREAM and not event.ours
+                self.end(calling, _read_reset(event))
 
     def _on_goaway(self, event: GoAwayReceived) -> None:
         self.why = "the server is going away"
@@ -202,6 +202,13 @@ class ClientLink(Link):
                 waiter.set_result(None)
 
 
+def _read_reset(event: StreamReset) -> RpcError:
+    if event.ours:
+        return RpcError(Status.INTERNAL, f"the server broke HTTP/2: {event.reason}")
+    status = _BY_RESET.get(event.code, Status.INTERNAL)
+    return RpcError(status, f"the server reset the call with {name_code(event.code)}")
+
+
 def _read_status(head: Head) -> RpcError | None:
     raw = head.get(b"grpc-status")
     if raw is None:
@@ -258,19 +265,28 @@ class Channel:
             raise _deadline(method, timeout_s) from None
 
     async def _unary(self, method: Method[Req, Resp], body: bytes, timeout_s: float | None) -> Resp:
-        link = self._link
-        calling = await link.open(request_block(method.path, self._authority, timeout_s), body)
-        try:
-            while not calling.done:
-                calling.waiter = link.loop.create_future()
-                await calling.waiter
-        finally:
-            self._give_up(calling)
+        block = request_block(method.path, self._authority, timeout_s)
+        calling = await self._ask(block, body)
+        for pause_s in _REFUSED_PAUSES_S:
+            if not calling.refused:
+                break
+            await asyncio.sleep(pause_s)
+            calling = await self._ask(block, body)
         if calling.error is not None:
             raise calling.error
         if len(calling.messages) != 1:
             raise RpcError(Status.INTERNAL, f"{method.path} answered {len(calling.messages)} messages instead of one")
         return _decode(method, calling.messages[0])
+
+    async def _ask(self, block: bytes, body: bytes) -> _Calling:
+        calling = await self._link.open(block, body)
+        try:
+            while not calling.done:
+                calling.waiter = self._link.loop.create_future()
+                await calling.waiter
+        finally:
+            self._give_up(calling)
+        return calling
 
     async def stream(
         self, method: Method[Req, Resp], request: Req, *, timeout_s: float | None = None

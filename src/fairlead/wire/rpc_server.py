@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from fairlead.wire.method import Method
     from fairlead.wire.serving import Handler
 
+# Peers close within a millisecond of reading our goodbye. One that has not read it by now will not.
+LINGER_S = 0.1
+
 
 class Server:
     """Serves methods on one listening socket, unix or TCP. Handlers: see `fairlead.wire.rpc`."""
@@ -61,9 +64,11 @@ class Server:
             link.end_calls()
             link.leave()
         if self.links:
-            await _wait(self._gone, min(grace_s, 1.0))
+            await _wait(self._gone, LINGER_S)
         for link in list(self.links):
             link.transport.abort()
+        if self.links:
+            await self._gone.wait()
         if self.tasks:
             await asyncio.gather(*self.tasks, return_exceptions=True)
 
