@@ -81,9 +81,14 @@ class Link(asyncio.Protocol):
 
     # Writing.
 
+    @property
+    def _mute(self) -> bool:
+        """Nothing more can be written."""
+        return self._linger is not None or self.transport.is_closing()
+
     def flush(self) -> None:
         data = self.http.take()
-        if data and not self.transport.is_closing():
+        if data and not self._mute:
             self.transport.write(data)
         if self.http.flow.queued_bytes:
             self._arm()
@@ -101,14 +106,15 @@ class Link(asyncio.Protocol):
         if self.lost:
             return
         self.lost = True
-        self.http.go_away(code, reason)
-        self.transport.write(self.http.take())
+        if not self._mute:
+            self.http.go_away(code, reason)
+            self.transport.write(self.http.take())
         self.on_lost(reason)
         self.transport.abort()
 
     def leave(self) -> None:
         """Sends what is written and closes; the peer gets a moment to read it."""
-        if self.transport.is_closing() or self._linger is not None:
+        if self._mute:
             return
         self._linger = self.loop.call_later(LINGER_S, self.transport.abort)
         # Reading goes on, and what is read is dropped: unread input would turn the close into a reset.
