@@ -34,18 +34,16 @@ class Admission:
     numa_nodes: tuple[int, ...]
     # Writes the checkpoint.
     save: Callable[[], None]
-    # Uids of the pods that keep their devices.
+    # Uids of the pods that keep their devices; the one being admitted is among them.
     active: Callable[[], set[str]]
     # Containers found running when the kubelet started; they count until the sources of pods are ready.
     was_running: frozenset[tuple[str, str]] = frozenset()
     sources_ready: bool = True
     _reusable: dict[str, set[str]] = field(default_factory=dict)
     _reusable_of: str = ""
-    _pending: str = ""
 
     async def admit(self, pod: Pod) -> None:
         """Book devices for every container of the pod, init containers first. Raises Rejected or Misaligned."""
-        self._pending = pod.uid
         for container in pod.containers.values():
             hint, admitted = self._hint(pod, container)
             if not admitted:
@@ -80,7 +78,7 @@ class Admission:
         """Give back the devices of pods that are no longer active. Waits until all pods are known."""
         if not self.sources_ready:
             return
-        gone = self.ledger.pods() - self.active() - {self._pending}
+        gone = self.ledger.pods() - self.active()
         if gone:
             self.ledger.drop(gone)
             self.table.allocated = self.ledger.allocated()

@@ -189,6 +189,8 @@ class Kubelet:
         pod = make_pod(uid, name, namespace, containers, init or {}, sidecars or {})
         self._pods[uid] = pod
         await self._admit(process, pod)
+        if self.panic is not None:
+            raise self.panic
         if process.stopped:
             return pod  # the next life of the kubelet admits it
         if pod.is_active and start:

@@ -26,7 +26,7 @@ from fairlead.standin.registration import Registry, is_extended_resource
 _MASK = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.MOVED_FROM
 _SERVICE = "/pluginregistration.Registration/"
 _VERSION = "v1beta1"
-Identity = tuple[int, int]
+Identity = tuple[int, int]  # inode, time of change
 
 
 class Watcher:
@@ -53,16 +53,19 @@ class Watcher:
             self._inotify.close()
 
     async def _run(self, inotify: Inotify) -> None:
-        await self._reconcile(inotify)
-        async for _ in inotify:
-            await self._reconcile(inotify)
+        await self._reconcile(inotify, None)
+        async for event in inotify:
+            removed = event.path if event.mask & (Mask.DELETE | Mask.MOVED_FROM) else None
+            await self._reconcile(inotify, removed)
 
-    async def _reconcile(self, inotify: Inotify) -> None:
-        """Bring what is registered in line with the files that are there now."""
+    async def _reconcile(self, inotify: Inotify, removed: Path | None) -> None:
+        """Bring what is registered in line with the files that are there now.
+
+        A socket made anew under the same name is another plugin: first the old one leaves.
+        """
         found = self._scan(inotify)
         for path, (identity, task) in tuple(self._known.items()):
-            # A socket made anew under the same name is another plugin: first the old one leaves.
-            if found.get(path) != identity:
+            if _is_gone(identity, found.get(path), was_removed=path == removed):
                 del self._known[path]
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -175,3 +178,14 @@ class Watcher:
                 return await within(self._clock, limit_s, ask())
             except grpc.aio.AioRpcError as error:
                 raise CallFailed(error.code(), error.details() or "") from None
+
+
+def _is_gone(known: Identity, found: Identity | None, *, was_removed: bool) -> bool:
+    """Whether the file is no longer the one that was known.
+
+    The inode number may be used again, so after a removal the time of change counts too; but only then, since that
+    time also moves when the file's mode is changed.
+    """
+    if found is None or found[0] != known[0]:
+        return True
+    return was_removed and found != known

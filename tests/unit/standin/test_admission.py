@@ -239,11 +239,14 @@ async def test_a_device_that_leaves_the_list_during_allocate_crashes_the_kubelet
     plugin.hold["Allocate"] = asyncio.Event()
     running = asyncio.create_task(kubelet.run_pod("p", one(2)))
     await plugin.wait_for_calls("Allocate")
+    queued = asyncio.create_task(kubelet.run_pod("queued", one(1)))
     plugin.publish(device("Dev-1"))
     await kubelet.wait_for_allocatable(RESOURCE, 1)
     plugin.hold["Allocate"].set()
     with pytest.raises(KubeletPanicked, match=r"'Dev-2' of example\.com/resource left the list"):
         await running
+    with pytest.raises(KubeletPanicked):
+        await queued
     assert not kubelet.is_running
     with pytest.raises(KubeletPanicked):
         await kubelet.run_pod("q", one(1))

@@ -50,6 +50,18 @@ async def test_only_aligned_devices_are_offered_and_taken(kubelet_root: Path) ->
         assert set(asked.available_deviceIDs) == {"a0", "b0"}
 
 
+async def test_aligned_devices_taken_over_must_be_included_and_the_size_is_the_whole_request(
+    kubelet_root: Path,
+) -> None:
+    listed = [device(name, "Healthy", 0) for name in "abcd"]
+    async with node(kubelet_root, "restricted", *listed) as (kubelet, plugin):
+        pod = await kubelet.run_pod("p", {"main": {RESOURCE: 2}}, init={"first": {RESOURCE: 1}})
+        (asked,) = plugin.made("GetPreferredAllocation")[1].container_requests
+        assert set(asked.must_include_deviceIDs) == set(pod.containers["first"].devices[RESOURCE])
+        assert set(asked.available_deviceIDs) == set("abcd")
+        assert asked.allocation_size == 2
+
+
 @pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
 async def test_a_request_that_would_span_nodes_needlessly_is_refused(kubelet_root: Path, policy: Policy) -> None:
     async with node(kubelet_root, policy, *FOUR) as (kubelet, _):

@@ -17,6 +17,11 @@ async def fixed(kubelet_root: Path, fake_clock: FakeClock) -> AsyncIterator[Kube
         yield running
 
 
+def ended(kubelet: Kubelet) -> list[bool]:
+    """For each ListAndWatch, in order, whether it is over."""
+    return [call.seconds is not None for call in kubelet.calls if call.method == "ListAndWatch"]
+
+
 async def follow_each_other(kubelet: Kubelet, old: SamplePlugin, new: SamplePlugin) -> None:
     await old.register()
     await kubelet.wait_for(lambda: set(kubelet.devices(RESOURCE)) == {"a", "b"})
@@ -31,18 +36,20 @@ async def test_the_end_of_an_old_stream_takes_down_the_new_registration(kubelet:
         old.end_streams()
         await kubelet.wait_for_allocatable(RESOURCE, 0)
         assert kubelet.node().capacity == {RESOURCE: 1}
+        await kubelet.wait_for(lambda: all(ended(kubelet)))  # the new connection is closed as well
         # It stays so until someone registers again.
         await new.register()
         await kubelet.wait_for_allocatable(RESOURCE, 1)
 
 
-async def test_without_the_defect_the_end_of_an_old_stream_is_harmless(fixed: Kubelet) -> None:
+async def test_without_the_defect_an_old_stream_is_not_heard_and_its_end_is_harmless(fixed: Kubelet) -> None:
     old = SamplePlugin(fixed.plugin_dir, devices("a", "b"), name="old.sock")
     async with old, SamplePlugin(fixed.plugin_dir, devices("c"), name="new.sock") as new:
         await follow_each_other(fixed, old, new)
+        old.publish(*devices("a"))
         old.end_streams()
-        await fixed.wait_for(lambda: [c.seconds for c in fixed.calls if c.method == "ListAndWatch"][0])  # noqa: RUF015
-        assert fixed.node().allocatable == {RESOURCE: 1}
+        await fixed.wait_for(lambda: ended(fixed)[0])
+        assert fixed.devices(RESOURCE) == {"c": "Healthy"}
         new.publish(*devices("c", "d"))
         await fixed.wait_for_allocatable(RESOURCE, 2)
 
@@ -64,7 +71,7 @@ async def test_a_failed_attempt_makes_the_kubelet_blind_to_the_older_plugins_dea
         with pytest.raises(grpc.aio.AioRpcError):
             await new.register()
         await old.stop()
-        await kubelet.wait_for(lambda: [c for c in kubelet.calls if c.method == "ListAndWatch" and c.seconds])
+        await kubelet.wait_for(lambda: ended(kubelet)[0])
         assert kubelet.node().allocatable == {RESOURCE: 2}
         pod = await kubelet.run_pod("p", {"main": {RESOURCE: 1}})
         assert "rpc error: code = Unavailable" in pod.message

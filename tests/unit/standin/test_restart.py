@@ -86,6 +86,7 @@ async def test_after_a_reboot_without_the_plugin_the_pod_fails(kubelet: Kubelet,
         "Pod was rejected: Allocate failed due to no healthy devices present; "
         f"cannot allocate unhealthy devices {RESOURCE}, which is unexpected"
     )
+    assert kubelet.node() == Node({RESOURCE: 0}, {RESOURCE: 0})
 
 
 async def test_after_a_reboot_with_the_plugin_back_first_the_pod_runs_on_the_same_devices(

@@ -153,3 +153,24 @@ async def test_a_stream_that_ends_is_not_opened_again_while_the_file_stays(
     async with introduced(kubelet, file="again.sock") as again:
         assert (await again.notified.get()).plugin_registered
         await kubelet.wait_for_allocatable(RESOURCE, 2)
+
+
+async def test_a_socket_made_anew_under_the_same_name_is_another_plugin(kubelet: Kubelet) -> None:
+    async with introduced(kubelet, file="../one.sock") as one, introduced(kubelet, file="../two.sock") as two:
+        two.publish(*devices("c"))
+        socket = kubelet.registry_dir / "reg.sock"
+        socket.hardlink_to(one.path)
+        assert (await one.notified.get()).plugin_registered
+        await kubelet.wait_for_allocatable(RESOURCE, 2)
+        socket.unlink()
+        socket.hardlink_to(two.path)
+        assert (await two.notified.get()).plugin_registered
+        await kubelet.wait_for(lambda: kubelet.devices(RESOURCE) == {"c": "Healthy"})
+
+
+async def test_a_change_of_mode_is_not_a_new_socket(kubelet: Kubelet, watched: SamplePlugin) -> None:
+    assert (await watched.notified.get()).plugin_registered
+    watched.path.chmod(0o600)
+    async with introduced(kubelet, file="next.sock", name="example.com/next") as after:
+        assert (await after.notified.get()).plugin_registered  # so the directory was looked at again
+        assert len(watched.made("GetInfo")) == 1
