@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import contestants, measure, placement, report
-from bench.process import PluginEndedError
+from bench.process import PluginFailedError
 from bench.pykubelet import PyKubelet
 from bench.rows import OURS, TARGETS, Results
 from tests import toolchain
@@ -111,7 +111,7 @@ class Bench:
                 base = measure.footprint(stage)
             async with measure.staged(many, self.open_kubelet) as stage:
                 if stage.listed["devices"] != SLOTS:
-                    raise PluginEndedError(f"{stage.listed['devices']:,} slots were listed, not {SLOTS:,}")
+                    raise PluginFailedError(f"{stage.listed['devices']:,} slots were listed, not {SLOTS:,}")
                 grown = measure.footprint(stage)
                 numbers = measure.frame_times(stage)
             self.results.add(OURS, numbers | {"slots_pss": grown["pss"] - base["pss"]})
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench.notes.append("a quick look: too few rounds to judge by")
     try:
         asyncio.run(bench.run())
-    except (PluginEndedError, GoError, OSError, TimeoutError, toolchain.BuildFailedError) as error:
+    except (PluginFailedError, GoError, OSError, TimeoutError, toolchain.BuildFailedError) as error:
         print(f"bench: {str(error) or type(error).__name__}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.process import running
+from bench.process import PluginFailedError, running
+from tests.interop.go_kubelet import GoError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -83,8 +84,12 @@ async def staged(contestant: Contestant, open_kubelet: OpenKubelet) -> AsyncIter
         async with open_kubelet(directory) as kubelet:
             await kubelet.ask("listen")
             async with running(command, Path(home, "log")) as plugin:
-                registered, listed = await _first_list(kubelet, contestant, plugin)
-                yield Stage(contestant, kubelet, plugin, registered["registered_ns"], listed)
+                try:
+                    registered, listed = await _first_list(kubelet, contestant, plugin)
+                    yield Stage(contestant, kubelet, plugin, registered["registered_ns"], listed)
+                except (GoError, TimeoutError) as error:
+                    # What the plugin itself wrote says more than a missed call; the file goes with the directory.
+                    raise PluginFailedError(f"{contestant.name}: {error}\n{plugin.tail()}") from error
 
 
 async def _first_list(kubelet: Kubelet, contestant: Contestant, plugin: Running) -> tuple[Any, Any]:

@@ -20,8 +20,8 @@ STOP_S = 5.0
 CPUCLOCK_SCHED = 2  # Linux: which of a process's CPU clocks; this one counts nanoseconds on a core
 
 
-class PluginEndedError(Exception):
-    """A measured process ended by itself; the text carries the last lines it wrote."""
+class PluginFailedError(Exception):
+    """A measured process did not do its part; the text carries the last lines it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,10 @@ class Running:
 
     def check(self) -> None:
         if self.process.returncode is not None:
-            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
-            raise PluginEndedError(f"ended with status {self.process.returncode}:\n{tail}")
+            raise PluginFailedError(f"ended with status {self.process.returncode}\n{self.tail()}")
+
+    def tail(self, lines: int = 15) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
 @contextlib.asynccontextmanager
