@@ -1,0 +1,60 @@
+"""Filling: how many to take out of each bin. A bin is a device with slots, or a crowd of devices.
+
+Knows nothing of what is in a bin. Bins are in order; between equals the first one wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import compress
+
+
+def pack(free: Sequence[int], touched: Sequence[int], need: int) -> list[int]:
+    """Fewest bins; among those, the fullest. Bins that the request is in already come first: they cost nothing more."""
+    take = [0] * len(free)
+    for number in compress(range(len(free)), touched):
+        take[number] = min(free[number], need)
+        need -= take[number]
+    others = sorted((number for number, seen in enumerate(touched) if not seen), key=lambda number: -free[number])
+    for place, number in enumerate(others):
+        if need <= free[number]:
+            tightest = min((other for other in others[place:] if free[other] >= need), key=lambda n: (free[n], n))
+            take[tightest] = need
+            break
+        take[number] = free[number]
+        need -= free[number]
+    return take
+
+
+def spread(free: Sequence[int], used: Sequence[int], need: int) -> list[int]:
+    """One from each bin in turn: the least used first, then the one least taken from, then the first."""
+    take = [0] * len(free)
+    heap = [(used[number], 0, number) for number, room in enumerate(free) if room]
+    heapify(heap)
+    for _ in range(need):
+        in_use, taken, number = heap[0]
+        take[number] = taken + 1
+        if taken + 1 < free[number]:
+            heapreplace(heap, (in_use + 1, taken + 1, number))
+        else:
+            heappop(heap)
+    return take
+
+
+def spread_choosing(
+    free: Sequence[int], used: Sequence[int], need: int, choose: Callable[[list[int], list[int], int], Sequence[int]]
+) -> list[int]:
+    """As `spread`, but `choose(equals, taken, count)` decides between bins that are equally used."""
+    take = [0] * len(free)
+    while need:
+        levels = [(used[n] + take[n], take[n]) if take[n] < room else None for n, room in enumerate(free)]
+        least = min(level for level in levels if level is not None)
+        equals = [number for number, level in enumerate(levels) if level == least]
+        if len(equals) > need:
+            taken = [number for number, count in enumerate(take) if count]
+            equals = list(choose(equals, taken, need))
+        for number in equals:
+            take[number] += 1
+        need -= len(equals)
+    return take

@@ -1,0 +1,46 @@
+"""The aligned objective by brute force: every choice, every partition. Slow and plain, so that it can be believed."""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations
+
+Matrix = Sequence[Sequence[int]]
+
+
+def best_choice(weights: Matrix, numa: Sequence[Sequence[int]], must: Sequence[int], size: int) -> tuple[int, ...]:
+    everything = range(len(weights))
+    return min(
+        (rank(weights, numa, chosen), chosen) for chosen in combinations(everything, size) if set(must) <= set(chosen)
+    )[1]
+
+
+def rank(weights: Matrix, numa: Sequence[Sequence[int]], chosen: tuple[int, ...]) -> tuple[int, int, int, int, int]:
+    """Less is better."""
+    rest = tuple(i for i in range(len(weights)) if i not in chosen)
+    own = inside(weights, chosen)
+    later, weakest = best_partition(weights, rest, len(chosen))
+    cut = sum(weights[i][j] for i in chosen for j in rest)
+    return -(own + later), -min(own, weakest), -own, cut, len({node for i in chosen for node in numa[i]})
+
+
+def inside(weights: Matrix, group: Sequence[int]) -> int:
+    return sum(weights[i][j] for i, j in combinations(group, 2))
+
+
+def best_partition(weights: Matrix, devices: tuple[int, ...], size: int) -> tuple[int, int]:
+    """The most links inside groups of this size and one smaller remainder; then the strongest weakest full group."""
+
+    @cache
+    def best(left: tuple[int, ...]) -> tuple[int, int]:
+        if not left:
+            return 0, 1 << 60
+        found = []
+        for count in {size, len(left) % size} - {0}:
+            for partners in combinations(left[1:], count - 1) if count <= len(left) else ():
+                group = (left[0], *partners)
+                total, weakest = best(tuple(i for i in left if i not in group))
+                own = inside(weights, group)
+                found.append((total + own, min(weakest, own) if count == size else weakest))
+        return max(found)
+
+    return best(devices)
