@@ -37,8 +37,9 @@ class Server:
         self.tasks: set[asyncio.Task[None]] = set()
         self._on_error = on_error
         self._listener: asyncio.Server | None = None
-        self._idle: asyncio.Event | None = None
-        self._gone: asyncio.Event | None = None
+        self.stopping = False
+        self._idle = asyncio.Event()
+        self._gone = asyncio.Event()
 
     @property
     def connections(self) -> int:
@@ -53,7 +54,7 @@ class Server:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        self._idle, self._gone = asyncio.Event(), asyncio.Event()
+        self.stopping = True
         for link in list(self.links):
             link.http.go_away()
             link.flush()
@@ -73,12 +74,12 @@ class Server:
             await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def check_idle(self) -> None:
-        if self._idle is not None and not any(link.calls for link in self.links):
+        if self.stopping and not any(link.calls for link in self.links):
             self._idle.set()
 
     def forget(self, link: ServerLink) -> None:
         self.links.discard(link)
-        if self._gone is not None and not self.links:
+        if self.stopping and not self.links:
             self._gone.set()
 
     def report(self, path: str, error: BaseException) -> None:

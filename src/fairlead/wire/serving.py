@@ -46,6 +46,7 @@ class Host(Protocol):
     routes: Mapping[bytes, tuple[Method[Any, Any], Handler]]
     links: set[ServerLink]
     tasks: set[asyncio.Task[None]]
+    stopping: bool
 
     def forget(self, link: ServerLink) -> None: ...
     def check_idle(self) -> None: ...
@@ -120,6 +121,8 @@ class ServerLink(Link):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._server.links.add(self)
+        if self._server.stopping:  # it was in the queue of connections when the listener closed
+            self.transport.abort()
         self._preface = self.loop.call_later(
             self.limits.preface_s, self.hang_up, ErrorCode.SETTINGS_TIMEOUT, "no preface came"
         )

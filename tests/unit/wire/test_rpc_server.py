@@ -404,3 +404,11 @@ async def test_stopping_leaves_the_socket_file(house: House) -> None:
     server = await house.serve({})
     await server.stop()
     assert house.path.is_socket()
+
+
+async def test_a_connection_accepted_too_late_is_closed(house: House) -> None:
+    server = await house.serve({})
+    server.stopping = True  # as when stop began while the connection was still in the queue
+    peer = await house.peer(hello=False)
+    assert await peer.goodbye() == -1
+    assert server.connections == 0
