@@ -126,6 +126,8 @@ async def test_a_call_that_waits_its_turn_too_long_says_who_is_in_the_way(
 
 
 async def test_a_cancelled_call_leaves_the_owner_in_use(owner: Owner, library: Library) -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     call = asyncio.create_task(owner.call(library.query))
     await entered(library)
     call.cancel()
@@ -133,6 +135,7 @@ async def test_a_cancelled_call_leaves_the_owner_in_use(owner: Owner, library: L
     assert call.cancelled()
     library.let_go.set()
     assert await owner.call(int, "3") == 3
+    assert complaints == []
 
 
 async def test_closing_does_not_wait_for_a_stuck_call(owner: Owner, library: Library, clock: FakeClock) -> None:
@@ -164,5 +167,8 @@ def test_an_answer_for_a_loop_that_is_gone_is_dropped(library: Library) -> None:
 
 
 def _until_idle(owner: Owner) -> None:
-    while owner._running is not None:
+    for _ in range(10_000):
+        if owner._running is None:
+            return
         threading.Event().wait(0.001)
+    raise AssertionError("the call has returned and the owner does not know")

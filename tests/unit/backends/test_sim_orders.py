@@ -258,16 +258,25 @@ async def test_a_watch_that_is_started_again_goes_on_where_the_timeline_was(cloc
         assert notes.take() == [("fault", "card-0", "at-10")]
 
 
-async def test_a_flapping_device_fails_and_clears_in_turn(sim: SimBackend, clock: FakeClock) -> None:
+@pytest.mark.parametrize("speed", [1, 8])
+async def test_a_flapping_device_is_bad_half_the_time(clock: FakeClock, speed: int) -> None:
+    sim = open_backend({"fleet": PLAIN, "speed": speed}, clock)
     async with watching(sim, Notes()) as notes:
         said = sim.steer({"do": "flap", "device": 0, "xid": 94, "times": 2, "every": "10s"})
         assert said == "0 (card-0) fails and clears 2 times, every 10 s: xid-94: contained memory error"
         seen = []
-        for _ in range(5):
+        for _ in range(24):
             await clock.advance(0)
-            seen.append([line[0] for line in notes.take()])
-            await clock.advance(5)
-    assert seen == [["fault"], ["clear"], ["fault"], ["clear"], []]
+            seen.append("".join(line[0][0] for line in notes.take()) or "-")
+            await clock.advance(1 / speed)
+    assert "".join(seen) == "f----c----f----c--------"
+
+
+async def test_a_watcher_that_has_left_is_told_nothing(sim: SimBackend) -> None:
+    async with watching(sim, Notes()) as notes:
+        pass
+    sim.steer({"do": "fail", "device": 0})
+    assert notes.take() == []
 
 
 async def test_an_order_by_hand_comes_before_a_later_one_of_the_timeline(clock: FakeClock) -> None:
