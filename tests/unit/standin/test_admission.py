@@ -164,6 +164,13 @@ async def test_init_containers_lend_their_devices_to_sidecars_and_apps(kubelet: 
     ]
 
 
+async def test_what_an_init_container_leaves_behind_is_for_its_own_pod_only(
+    kubelet: Kubelet, plugin: SamplePlugin
+) -> None:
+    await kubelet.run_pod("p", {"main": {}}, init={"first": {RESOURCE: 1}})
+    assert "Requested: 2, Available: 1" in refused(await kubelet.run_pod("q", one(2)))
+
+
 async def test_init_and_sidecar_share_but_sidecar_and_app_never_do(kubelet: Kubelet, plugin: SamplePlugin) -> None:
     pod = await kubelet.run_pod("p", one(1), init={"first": {RESOURCE: 1}}, sidecars={"side": {RESOURCE: 1}})
     assert held(pod, "first") == held(pod, "side")

@@ -74,6 +74,12 @@ def test_two_resources_that_prefer_different_nodes_do_not_align() -> None:
     assert decide("restricted", [ON_NODE_1, ON_NODE_1], NODES) == (hint(1, preferred=True), True)
 
 
+def test_resources_align_only_if_they_prefer_exactly_the_same_nodes() -> None:
+    needs_both = [hint(0, 1, preferred=True)]
+    fits_one = [hint(0, preferred=True)]
+    assert decide("restricted", [fits_one, needs_both], NODES) == (hint(0, preferred=False), False)
+
+
 def test_a_resource_without_preference_leaves_the_choice_to_the_others() -> None:
     assert decide("single-numa-node", [None, ON_NODE_1], NODES) == (hint(1, preferred=True), True)
     assert decide("single-numa-node", [None], NODES) == (Hint(None, preferred=True), True)
