@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
 
 from fairlead.model.device import Device
 from fairlead.model.errors import FairleadError
@@ -24,8 +26,7 @@ WATCH_RETRY_S = 5.0
 Record = Callable[..., None]
 
 
-@dataclass(frozen=True, slots=True)
-class Tempo:
+class Tempo(Struct, frozen=True):
     """How often and how long. Seconds."""
 
     scan_interval_s: float = 60.0

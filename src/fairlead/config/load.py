@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path as File
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from fairlead.backends import strict
 from fairlead.backends.strict import Path
@@ -21,8 +21,7 @@ from fairlead.policy.rules import Rule
 FAULTS_MAX = 50  # nobody reads more at once
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A configuration that holds, where it came from, and its rules."""
 
     config: Config

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import msgspec.inspect as mi
+from msgspec import Struct
 
 from fairlead.backends.strict import Seconds, did_you_mean
 from fairlead.config.spec import Config
@@ -28,8 +28,7 @@ rules:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """One key of the file."""
 
     path: str  # rules[].match.memory

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     flag: str
     env: str
     path: tuple[str, ...]
@@ -33,8 +33,7 @@ CONFIG_ENV = "FAIRLEAD_CONFIG"
 DEFAULT_CONFIG = "/etc/fairlead/fairlead.yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class Override:
+class Override(Struct, frozen=True):
     path: tuple[str, ...]
     value: str
     source: str  # "--plugin-dir" or "FAIRLEAD_PLUGIN_DIR"

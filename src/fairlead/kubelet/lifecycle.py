@@ -11,8 +11,10 @@ no stream is open. Knows no sockets and reads no clock; `unit` runs it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Phase(StrEnum):
@@ -31,8 +33,7 @@ class Retry(StrEnum):
     REGISTER = "register"
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(Struct, frozen=True):
     phase: Phase = Phase.BIND
     attempt: int = 0  # failures since the last stream that lasted
     streams: int = 0  # streams open on the present server
@@ -44,100 +45,84 @@ class Life:
 # --- What happens -----------------------------------------------------------------------------------------------
 
 
-class Event:
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Started(Event):
+class Event(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Bound(Event):
+class Started(Event, frozen=True):
+    pass
+
+
+class Bound(Event, frozen=True):
     """The server answers on its socket."""
 
 
-@dataclass(frozen=True, slots=True)
-class BindFailed(Event):
+class BindFailed(Event, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Registered(Event):
+class Registered(Event, frozen=True):
     """The kubelet accepted us. It has called back already; it opens the stream a moment later."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterFailed(Event):
+class RegisterFailed(Event, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOpened(Event):
+class StreamOpened(Event, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class StreamClosed(Event):
+class StreamClosed(Event, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired(Event):
+class TimerFired(Event, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class OwnSocketGone(Event):
+class OwnSocketGone(Event, frozen=True):
     """Our socket file was removed, or another one stands in its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletReplaced(Event):
+class KubeletReplaced(Event, frozen=True):
     """kubelet.sock appeared, or is another file than before. A starting kubelet has removed our socket too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop(Event):
+class Stop(Event, frozen=True):
     pass
 
 
 # --- What to do about it ----------------------------------------------------------------------------------------
 
 
-class Action:
-    __slots__ = ()
+class Action(Struct, frozen=True):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class Bind(Action):
+class Bind(Action, frozen=True):
     """End the old server and every stream of it, then serve on a fresh socket. Ends a pending Register."""
 
 
-@dataclass(frozen=True, slots=True)
-class Register(Action):
+class Register(Action, frozen=True):
     """Call the kubelet, on a connection of its own. Never blocks our own server: the kubelet calls back inside.
 
     Nothing to do where the plugin watcher calls us.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Wait(Action):
+class Wait(Action, frozen=True):
     """Arm the one timer; a later Wait replaces it, and leaving the phase disarms it."""
 
     seconds: float
     jitter: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Close(Action):
+class Close(Action, frozen=True):
     """End the server, its streams and a pending Register; remove our socket."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """How long things may take. Seconds."""
 
     # The kubelet opens the stream right after Register returns; it has been seen to take a second when busy.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from fairlead.model.names import ResourceName, SlotId
 from fairlead.wire import podresources as pr
@@ -17,8 +18,7 @@ DEADLINE_S = 5.0
 ANSWER_MAX_BYTES = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     namespace: str
     pod: str
     container: str
@@ -27,8 +27,7 @@ class Holder:
         return f"{self.namespace}/{self.pod}/{self.container}"
 
 
-@dataclass(frozen=True, slots=True)
-class Holdings:
+class Holdings(Struct, frozen=True):
     """One answer of the kubelet. `by_slot` is keyed by resource and id: ids of other plugins may look like ours."""
 
     by_slot: Mapping[tuple[ResourceName, SlotId], Holder] = field(default_factory=dict)
@@ -37,8 +36,7 @@ class Holdings:
         return frozenset(slot for name, slot in self.by_slot if name == resource)
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """The kubelet gave no answer, and why. Not the same as "nobody holds anything"."""
 
     reason: str

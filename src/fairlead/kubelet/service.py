@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from fairlead.kubelet.frames import container_response, device_list
 from fairlead.model.edits import Edits, Grant
@@ -28,8 +29,7 @@ PREPARE_DEADLINE_S = 25.0
 Record = Callable[..., None]  # journal: (kind, **keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """What is published: a resource and its encoded list, computed once for all streams."""
 
     resource: Resource
@@ -42,8 +42,7 @@ def make_offer(resource: Resource) -> Offer:
     return Offer(resource, device_list(resource))
 
 
-@dataclass(frozen=True, slots=True)
-class Outfit:
+class Outfit(Struct, frozen=True):
     """How grants become containers: supplied by whoever knows the backends."""
 
     edits: Callable[[Resource, Grant], Edits]

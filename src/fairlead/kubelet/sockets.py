@@ -6,19 +6,23 @@ Owns the three facts "kubelet.sock is another file", "our socket is gone" and "s
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 from fairlead.model.errors import HostError
 from fairlead.model.ports import Clock
 
 KUBELET_SOCKET = "kubelet.sock"
-# Events tell us at once; this is the net under them (a lost event, a file system without any).
+# While streams are open the kubelet is there, and its end is seen on them. This look is for a socket removed by hand.
 POLL_S = 2.0
+# While a unit waits for a kubelet the look is quick at first, and never later than this share of the wait so far.
+# Events would load ctypes, 2 MB and 20 ms, to be a millisecond faster; and they can be lost.
+HURRY_MIN_S = 0.002
+HURRY_MAX_S = 0.25
+HURRY_SHARE = 0.02
 
 Identity = tuple[int, int, int]
 Watcher = Callable[[Identity | None], None]
@@ -36,13 +40,14 @@ def identity(path: Path) -> Identity | None:
 class SocketWatch:
     """Follows the identity of some names in one directory and tells their watchers of each change."""
 
-    def __init__(self, directory: Path, clock: Clock, *, poll_s: float = POLL_S, use_events: bool = True) -> None:
+    def __init__(self, directory: Path, clock: Clock) -> None:
         self.directory = directory
         self._clock = clock
-        self._poll_s = poll_s
-        self._use_events = use_events
         self._watchers: dict[str, list[Watcher]] = {}
         self._known: dict[str, Identity | None] = {}
+        self._waiting: set[object] = set()
+        self._waiting_since_s = 0.0
+        self._nap: asyncio.Task[None] | None = None
 
     def follow(self, name: str, watcher: Watcher) -> Callable[[], None]:
         """Calls the watcher on each change from now on; returns the way to end it."""
@@ -72,40 +77,33 @@ class SocketWatch:
                 for watcher in list(self._watchers.get(name, ())):
                     watcher(now)
 
+    def hurry(self, who: object, waits: bool) -> None:
+        """Somebody waits for a change, or no longer does."""
+        if waits and who not in self._waiting:
+            self._waiting.add(who)
+            self._waiting_since_s = self._clock.monotonic()
+            if self._nap is not None:
+                self._nap.cancel()
+        elif not waits:
+            self._waiting.discard(who)
+
+    @property
+    def pause_s(self) -> float:
+        """How long until the next look."""
+        if not self._waiting:
+            return POLL_S
+        waited_s = self._clock.monotonic() - self._waiting_since_s
+        return min(HURRY_MAX_S, max(HURRY_MIN_S, waited_s * HURRY_SHARE))
+
     async def run(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._poll(), name="socket-poll")
-            if self._use_events:
-                tasks.create_task(self._listen(), name="socket-events")
-
-    async def _poll(self) -> None:
         while True:
             self.look()
-            await self._clock.sleep(self._poll_s)
-
-    async def _listen(self) -> None:
-        while True:
-            # No inotify, no directory, or the directory was replaced: the poll stands in until events work again.
-            with contextlib.suppress(OSError):
-                async for _ in _changes(self.directory):
-                    self.look()
-            await self._clock.sleep(self._poll_s)
-
-
-async def _changes(directory: Path) -> AsyncIterator[None]:
-    """One item for each batch of changes to the directory, the first at once; ends when the directory goes."""
-    from asyncinotify import Inotify, Mask  # noqa: PLC0415 - loads ctypes; tools that only look need it not
-
-    with Inotify() as inotify:
-        inotify.add_watch(
-            directory, Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE_SELF | Mask.MOVE_SELF
-        )
-        yield
-        async for event in inotify:
-            if event.mask & (Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED):
-                return
-            yield
+            self._nap = asyncio.create_task(self._clock.sleep(self.pause_s), name="socket-nap")
+            try:
+                await asyncio.wait({self._nap})
+            finally:
+                self._nap.cancel()
 
 
 class DirectoryLock:

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from fairlead.kubelet import lifecycle as lc
 from fairlead.kubelet.service import Offer, Outfit, Record, Service, make_offer
@@ -29,10 +30,11 @@ from fairlead.wire.unix import SocketPathError, listen
 REGISTER_DEADLINE_S = 15.0
 CONNECT_DEADLINE_S = 5.0
 STOP_GRACE_S = 1.0
+# Phases in which the kubelet has not got us, and may come back any moment.
+WAITING = frozenset({lc.Phase.REGISTER, lc.Phase.AWAIT_STREAM, lc.Phase.BACKOFF})
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where units serve and whom they tell."""
 
     directory: Path  # where our sockets live
@@ -45,8 +47,7 @@ class Place:
     socket_name: Callable[[ResourceName], str] = socket_name
 
 
-@dataclass(frozen=True, slots=True)
-class _Serving:
+class _Serving(Struct, frozen=True):
     """One generation of a server: closed and replaced as a whole."""
 
     server: Server
@@ -117,6 +118,7 @@ class Unit:
         if self.life.phase is not before.phase:
             self.since_s = self._place.clock.now()
             self._disarm()
+            self._place.watch.hurry(self, self.life.phase in WAITING)
             self._place.record(
                 self.life.phase.value, resource=self.name, reason=self.life.reason, attempt=self.life.attempt
             )

@@ -11,9 +11,10 @@ import json
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct
 
 from fairlead.model.ports import Clock
 
@@ -22,8 +23,7 @@ CAPACITY = 1000
 VALUES_SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     seq: int
     at_s: float
     kind: str
