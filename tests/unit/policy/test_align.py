@@ -8,6 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.policy.oracle import best_choice, best_partition, inside, rank
 
+from fairlead.policy import align as align_module
+from fairlead.policy import cover
 from fairlead.policy.align import EXACT_MAX, align
 from fairlead.policy.groups import find_kinds
 
@@ -103,6 +105,16 @@ def asks(draw: st.DrawFn) -> tuple[Weights, Numa, list[int], int]:
 def test_the_answer_is_the_best_there_is(ask: tuple[Weights, Numa, list[int], int]) -> None:
     weights, numa, must, size = ask
     assert align(weights, numa, must, size) == best_choice(weights, numa, must, size)
+
+
+@given(asks())
+@settings(max_examples=200)
+def test_better_prices_change_the_work_not_the_answer(ask: tuple[Weights, Numa, list[int], int]) -> None:
+    weights, numa, must, size = ask
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cover, "_FEW", 0)  # prices are improved even where it does not pay
+        patch.setattr(align_module, "links_of_good_partition", lambda *_: 0)  # and nothing is known to start from
+        assert align(weights, numa, must, size) == best_choice(weights, numa, must, size)
 
 
 @pytest.mark.parametrize("size", range(2, 8))
