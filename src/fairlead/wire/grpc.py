@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from struct import Struct
-from urllib.parse import unquote
 
 from fairlead.wire.headers import encode_fields
 from fairlead.wire.method import RpcError, Status
@@ -19,6 +18,7 @@ _MAX_TIMEOUT_DIGITS = 99_999_999
 # Peers bound a header list at 8 to 16 KiB; a longer text would cost the status too.
 _MAX_TEXT_BYTES = 4096
 _PLAIN = re.compile(rb"[^ -$&-~]")
+_QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 RESPONSE_HEAD = encode_fields([(b":status", b"200"), (b"content-type", b"application/grpc")])
 OK_TRAILERS = encode_fields([(b"grpc-status", b"0")])
@@ -100,7 +100,7 @@ def quote_text(text: str) -> bytes:
 
 def unquote_text(value: bytes) -> str:
     """Never fails: what is not valid percent-encoding is shown as it came."""
-    return unquote(value.decode("utf-8", "replace"), errors="replace")
+    return _QUOTED.sub(lambda match: bytes((int(match[1], 16),)), value).decode("utf-8", "replace")
 
 
 def error_fields(status: Status, text: str) -> list[tuple[bytes, bytes]]:

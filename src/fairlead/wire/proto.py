@@ -51,7 +51,28 @@ def message(cls: type[M]) -> type[M]:
             spec.default = None
         else:
             spec.default = _DEFAULTS[kind]
-    return dataclass(frozen=True, slots=True)(cls)
+    # Without a text of its own a dataclass computes its signature for one, which costs more than the rest of it.
+    cls.__doc__ = cls.__doc__ or cls.__name__
+    made = dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
+    # One of each for all messages: dataclass would compile them anew per class, half of the import time of a service.
+    for shared in (__eq__, __hash__, __repr__):
+        setattr(made, shared.__name__, shared)
+    return made
+
+
+def __eq__(self: Any, other: object) -> bool:  # noqa: N807 - becomes a method of every message
+    names: tuple[str, ...] = self.__slots__
+    if type(other) is not type(self):
+        return NotImplemented
+    return all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+def __hash__(self: Any) -> int:  # noqa: N807 - as above
+    return hash(tuple(getattr(self, name) for name in self.__slots__))
+
+
+def __repr__(self: Any) -> str:  # noqa: N807 - as above
+    return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
 
 def encode(msg: object) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
@@ -17,8 +17,8 @@ from fairlead.wire import podresources as pr
 from fairlead.wire.proto import DecodeError, EncodeError, decode, encode, field, message
 from fairlead.wire.varint import write_varint
 
-# Forty messages share the work; four hundred examples of each kind of damage are seen in all.
-few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Forty messages share the work; some three hundred examples of each kind are seen in all.
+few = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 pairs = pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=IDS)
 
 
@@ -177,6 +177,17 @@ def test_values_a_field_cannot_carry_are_named() -> None:
         encode(dp.Device("\ud800"))
     with pytest.raises(EncodeError, match="Device cannot be encoded"):
         encode(dp.Device(3))  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_messages_are_values() -> None:
+    node = dp.NUMANode(1)
+    assert node == dp.NUMANode(id=1)
+    assert node != dp.NUMANode(2)
+    stranger: object = pr.NUMANode(1)
+    assert node != stranger
+    assert len({node, dp.NUMANode(1), dp.NUMANode(2)}) == 2
+    assert repr(dp.TopologyInfo((node,))) == "TopologyInfo(nodes=(NUMANode(id=1),))"
+    assert replace(dp.Device("a"), health=dp.HEALTHY) == dp.Device("a", dp.HEALTHY)
 
 
 def test_a_message_cannot_be_changed() -> None:
