@@ -110,6 +110,8 @@ def parse_yaml(text: str | bytes, source: str) -> Any:
             # PyYAML keeps the last of two equal keys without a word.
             seen = set()
             for key, _ in node.value:
+                if not isinstance(key.value, str):
+                    continue  # a list or a mapping as a key: refused below, in better words
                 if key.value in seen and key.value != "<<":
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key {key.value!r} is given twice", key.start_mark
@@ -123,8 +125,10 @@ def parse_yaml(text: str | bytes, source: str) -> Any:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ConfigError(source, [f"{where}{error.problem or error}"]) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: what looks like a date and is none
         raise ConfigError(source, [" ".join(str(error).split())]) from None
+    except RecursionError:
+        raise ConfigError(source, ["it is nested too deeply"]) from None
 
 
 def did_you_mean(word: object, known: Iterable[str], *, also: Iterable[str] = ()) -> str:

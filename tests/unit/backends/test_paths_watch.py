@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clock import FakeClock
+from tests.clock import FakeClock, settle
 from tests.unit.backends.host import Host, backend, scan
 from tests.unit.backends.sink import Notes
 
@@ -129,6 +129,20 @@ async def test_what_events_do_not_show_the_poll_does(host: Host) -> None:
         assert notes.take() == []
         await clock.advance(30)
         await notes.wait_for("rescan")
+
+
+async def test_nothing_is_told_of_devices_that_no_scan_has_found_yet(host: Host) -> None:
+    paths = backend(host, {"paths": ["/dev/scope"]})
+    notes = Notes()
+    task = asyncio.create_task(paths.watch(notes))
+    await settle()
+    assert notes.take() == []
+    await paths.discover()
+    await notes.wait_for("fault", "scope", "missing-path")
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    await paths.close()
 
 
 @pytest.mark.usefixtures("eventless")

@@ -184,6 +184,9 @@ def test_a_mistake_is_named_with_its_place_its_value_and_a_way_out(options: dict
         ("devices: []\ndevices: []\n", "line 2, column 1: the key 'devices' is given twice"),
         ("devices:\n- {cuont: 1}\n", "devices[0]: unknown key 'cuont'; did you mean 'count'?"),
         ("", "expected a mapping, got nothing"),
+        ("? [a, b]\n: 1\n", "unhashable key"),
+        ("a: 2024-13-45\n", "month must be in 1..12"),
+        ("[" * 5000, "line "),
         ("a: \x00", "characters are not allowed"),
     ],
 )

@@ -193,6 +193,16 @@ async def test_a_hung_device_answers_only_after_it_recovers(sim: SimBackend, clo
     assert probe.result() is None
 
 
+async def test_closing_lets_go_of_a_probe_that_hangs(sim: SimBackend) -> None:
+    device = (await cards(sim))["card-0"]
+    sim.steer({"do": "hang", "device": 0})
+    probe = asyncio.create_task(sim.probe(device))
+    await settle()
+    await sim.close()
+    await settle()
+    assert probe.done()
+
+
 async def test_scans_fail_until_all_recovers(sim: SimBackend) -> None:
     async with watching(sim, Notes()) as notes:
         sim.steer({"do": "fail", "device": 0})
@@ -270,6 +280,20 @@ async def test_a_flapping_device_is_bad_half_the_time(clock: FakeClock, speed: i
             seen.append("".join(line[0][0] for line in notes.take()) or "-")
             await clock.advance(1 / speed)
     assert "".join(seen) == "f----c----f----c--------"
+
+
+async def test_a_recovery_ends_the_flapping_of_that_device_and_leaves_the_timeline(clock: FakeClock) -> None:
+    sim = open_backend({"fleet": PLAIN, "timeline": [{"at": 100, "do": "fail", "device": 0, "code": "later"}]}, clock)
+    async with watching(sim, Notes()) as notes:
+        sim.steer({"do": "flap", "device": 0, "every": 10})
+        sim.steer({"do": "flap", "device": 1, "every": 10})
+        await clock.advance(1)
+        sim.steer({"do": "recover", "device": 0})
+        notes.take()
+        await clock.advance(98)
+        assert {line[1] for line in notes.take()} == {"card-1"}
+        await clock.advance(2)
+        assert notes.take() == [("fault", "card-0", "later")]
 
 
 async def test_a_watcher_that_has_left_is_told_nothing(sim: SimBackend) -> None:

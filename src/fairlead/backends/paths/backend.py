@@ -33,11 +33,13 @@ class PathsBackend:
         self._owner = Owner("paths", clock)
         # Never shrinks: a device that has left may still be in a container, and a grant may still name it.
         self._known: dict[DeviceId, Found] = {}
-        self._seen: tuple[Found, ...] | None = None
+        self._seen: tuple[Found, ...] = ()
+        self._scanned = asyncio.Event()
 
     async def discover(self) -> Findings:
         self._seen = await self._owner.call(self._scanner.scan, what="the scan of paths")
         self._known |= {found.device.id: found for found in self._seen}
+        self._scanned.set()
         return Findings(tuple(found.device for found in self._seen))
 
     async def probe(self, device: Device) -> Cause | None:
@@ -68,6 +70,8 @@ class PathsBackend:
 
     async def _follow(self, sink: Sink, inotify: Inotify | None, stirred: asyncio.Event) -> None:
         told: dict[DeviceId, Cause] = {}
+        # Before the first scan there is nothing to compare with, and nobody knows the devices.
+        await self._scanned.wait()
         while True:
             # Cleared and armed before looking: what changes in between stirs again.
             stirred.clear()
@@ -79,9 +83,9 @@ class PathsBackend:
             await self._rest(stirred)
 
     def _compare(self, fresh: tuple[Found, ...], sink: Sink, told: dict[DeviceId, Cause]) -> None:
-        if self._seen is not None and fresh != self._seen:
+        if fresh != self._seen:
             sink.rescan()
-        faults = {found.device.id: found.fault for found in fresh if found.fault is not None}
+        faults = {found.device.id: found.fault for found in fresh if found.fault and found.device.id in self._known}
         for device in [device for device in told if device not in faults]:
             sink.clear(device, told.pop(device).code)
         for device, cause in faults.items():

@@ -26,6 +26,10 @@ class Agenda(Generic[T]):
         heapq.heappush(self._due, (self._clock.monotonic() + delay_s, next(self._ticket), item))
         self._added.set()
 
+    def drop(self, unwanted: Callable[[T], bool]) -> None:
+        self._due = [entry for entry in self._due if not unwanted(entry[2])]
+        heapq.heapify(self._due)
+
     async def run(self, act: Callable[[T], None]) -> None:
         """Hands each item over when it is due. Runs until cancelled; items not yet due wait for the next run."""
         while True:

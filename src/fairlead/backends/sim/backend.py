@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairlead.backends.sim import spec
 from fairlead.backends.sim.agenda import Agenda
@@ -15,9 +15,15 @@ from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import BackendError, ConfigError
 from fairlead.model.health import Cause
 from fairlead.model.inventory import Findings
+from fairlead.model.names import DeviceId
 from fairlead.model.ports import Clock, Sink
 
 DEVICES_ENV = "FAIRLEAD_SIM_DEVICES"
+
+
+class _Due(NamedTuple):
+    order: spec.AnyOrder
+    flapping: DeviceId | None = None  # one turn of a flapping device: a recovery ends it
 
 
 class SimBackend:
@@ -27,10 +33,11 @@ class SimBackend:
         self._world = world
         self._clock = clock
         self._speed = speed
-        self._agenda: Agenda[spec.AnyOrder] = Agenda(clock)
+        self._agenda: Agenda[_Due] = Agenda(clock)
         self._timeline = timeline
         self._sink: Sink | None = None
         self._eased = asyncio.Event()  # set and replaced when something that hung may answer again
+        self._closed = False
 
     async def discover(self) -> Findings:
         if self._world.scan_takes_s:
@@ -43,7 +50,7 @@ class SimBackend:
         card = self._world.card(device.id)
         if card is None or not card.plugged:
             return None  # no data is not unhealthy; the next scan says that it is gone
-        while card.hung:
+        while card.hung and not self._closed:
             await self._eased.wait()
         if card.probe_takes_s:
             await self._clock.sleep(card.probe_takes_s)
@@ -56,7 +63,7 @@ class SimBackend:
             sink.fault(device, cause)
         timeline, self._timeline = self._timeline, ()
         for order in timeline:
-            self._agenda.put(order.at / self._speed, order)
+            self._agenda.put(order.at / self._speed, _Due(order))
         try:
             await self._agenda.run(self._act)
         finally:
@@ -76,17 +83,21 @@ class SimBackend:
         return self._carry_out(convert(dict(order), spec.AnyOrder, "order", lax=True))  # type: ignore[arg-type]
 
     async def close(self) -> None:
+        """Lets go of every probe that hangs."""
+        self._closed = True
         self._ease()
 
-    def _act(self, order: spec.AnyOrder) -> None:
-        self._carry_out(order)
+    def _act(self, due: _Due) -> None:
+        self._carry_out(due.order)
 
     def _carry_out(self, order: spec.AnyOrder) -> str:
         outcome = self._world.carry_out(order)
         self._ease()
         self._tell(outcome)
-        for delay_s, follow_up in outcome.later:
-            self._agenda.put(delay_s / self._speed, follow_up)
+        if outcome.healed:
+            self._agenda.drop(lambda due: due.flapping in outcome.healed)
+        for delay_s, device, turn in outcome.later:
+            self._agenda.put(delay_s / self._speed, _Due(turn, device))
         return outcome.line
 
     def _tell(self, outcome: Outcome) -> None:

@@ -42,7 +42,8 @@ class Outcome:
     faults: tuple[tuple[DeviceId, Cause], ...] = ()
     clears: tuple[tuple[DeviceId, str | None], ...] = ()
     rescan: bool = False
-    later: tuple[tuple[float, spec.AnyOrder], ...] = ()  # seconds from now
+    later: tuple[tuple[float, DeviceId, spec.AnyOrder], ...] = ()  # seconds from now: turns of a flapping device
+    healed: frozenset[DeviceId] = frozenset()  # turns still to come for these are off
 
 
 class World:
@@ -115,12 +116,13 @@ class World:
 
     def _flap(self, order: spec.Flap) -> Outcome:
         cards, cause = self._find(order.device), _cause(order)
-        fail = spec.Fail(device=order.device, code=cause.code, kind=cause.kind, message=cause.message)
-        clear = spec.Clear(device=order.device, code=cause.code)
-        later: list[tuple[float, spec.AnyOrder]] = []
+        later: list[tuple[float, DeviceId, spec.AnyOrder]] = []
         for turn in range(order.times):
-            later.append((turn * order.every, fail))
-            later.append(((turn + 0.5) * order.every, clear))
+            for card in cards:
+                device = card.device.id
+                fail = spec.Fail(device=device, code=cause.code, kind=cause.kind, message=cause.message)
+                later.append((turn * order.every, device, fail))
+                later.append(((turn + 0.5) * order.every, device, spec.Clear(device=device, code=cause.code)))
         line = f"{_named(cards)} fails and clears {order.times} times, every {order.every:g} s: {cause}"
         return Outcome(line, later=tuple(later))
 
@@ -147,7 +149,8 @@ class World:
         clears = () if order.silent else tuple((card.device.id, None) for card in cards)
         for card in cards:
             card.heal()
-        return Outcome(line + (", and nobody was told" if order.silent else ""), clears=clears, rescan=rescan)
+        line += ", and nobody was told" if order.silent else ""
+        return Outcome(line, clears=clears, rescan=rescan, healed=frozenset(card.device.id for card in cards))
 
     def _unplug(self, order: spec.Unplug) -> Outcome:
         cards = self._find(order.device)
