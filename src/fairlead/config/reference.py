@@ -114,13 +114,10 @@ def _kind(info: Any) -> tuple[str, Any, str]:
         case mi.CustomType():
             return ("duration" if info.cls is Seconds else "size"), None, ""
         case _:
-            names = {
-                mi.StrType: "text",
-                mi.IntType: "whole number",
-                mi.BoolType: "true or false",
-                mi.FloatType: "number",
-            }
-            return names.get(type(info), "anything"), None, ""
+            return _NAMES.get(type(info).__name__, "anything"), None, ""
+
+
+_NAMES = {"StrType": "text", "IntType": "whole number", "BoolType": "true or false", "FloatType": "number"}
 
 
 def _default(field: Any) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from fairlead.kubelet.frames import container_response, device_list
 from fairlead.model.edits import Edits, Grant
-from fairlead.model.errors import AskRefused, BadAsk, FairleadError, UnfitSlots, UnknownSlots
+from fairlead.model.errors import AskRefused, BadAsk, FairleadError, UnfitSlots, UnknownSlots, some
 from fairlead.model.latest import Latest
 from fairlead.model.names import SlotId
 from fairlead.model.resource import Resource, Slot
@@ -115,18 +115,17 @@ class Service:
 
     async def prepare(self, request: dp.PreStartContainerRequest, _call: Call) -> dp.PreStartContainerResponse:
         resource = self._offers.value.resource
-        # A container restarts on whatever it holds, so health is not asked here.
-        slots = [resource.by_id[slot] for slot in _known(resource, request.device_ids)]
-        grant = _grant(resource, slots)
         try:
+            # A container restarts on whatever it holds, so health is not asked here.
+            grant = _grant(resource, [resource.by_id[slot] for slot in _known(resource, request.device_ids)])
             async with asyncio.timeout(PREPARE_DEADLINE_S):
                 await self._outfit.prepare(resource, grant)
         except TimeoutError as late:
-            message = f"{resource.name}: preparing {', '.join(grant.slots)} took over {PREPARE_DEADLINE_S:g} s"
-            self._record("prepare-failed", resource=resource.name, slots=grant.slots, reason=message)
+            message = f"{resource.name}: preparing {some(request.device_ids)} took over {PREPARE_DEADLINE_S:g} s"
+            self._record("prepare-failed", resource=resource.name, slots=request.device_ids, reason=message)
             raise RpcError(Status.DEADLINE_EXCEEDED, message) from late
         except FairleadError as failure:
-            self._record("prepare-failed", resource=resource.name, slots=grant.slots, reason=str(failure))
+            self._record("prepare-failed", resource=resource.name, slots=request.device_ids, reason=str(failure))
             raise _as_rpc(failure) from failure
         self._record("prepared", resource=resource.name, slots=grant.slots)
         return dp.PreStartContainerResponse()

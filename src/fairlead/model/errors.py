@@ -68,7 +68,7 @@ class UnknownSlots(AskRefused):
 
     def __init__(self, resource: str, ids: Iterable[str]) -> None:
         self.ids = tuple(sorted(ids))
-        super().__init__(f"{resource}: unknown device ids: {_some(self.ids)}")
+        super().__init__(f"{resource}: unknown device ids: {some(self.ids)}")
 
 
 class UnfitSlots(AskRefused):
@@ -76,7 +76,7 @@ class UnfitSlots(AskRefused):
 
     def __init__(self, resource: str, reasons: Iterable[tuple[str, str]]) -> None:
         self.reasons = tuple(sorted(reasons))
-        named = _some([f"{slot} ({reason})" for slot, reason in self.reasons])
+        named = some([f"{slot} ({reason})" for slot, reason in self.reasons])
         super().__init__(f"{resource}: devices not fit for use: {named}")
 
 
@@ -95,7 +95,7 @@ class Oversize(FairleadError):
     """A device list that the kubelet would drop without a word."""
 
 
-def _some(items: Iterable[str], most: int = 8) -> str:
+def some(items: Iterable[str], most: int = 8) -> str:
     """The first few items, and how many more there are: an error may name 60,000 ids."""
     listed = list(items)
     more = len(listed) - most

@@ -1,0 +1,123 @@
+"""Socket files: which is which, who looks how often, and who holds a directory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from tests.clock import FakeClock
+
+from fairlead.kubelet.sockets import HURRY_MAX_S, HURRY_MIN_S, POLL_S, DirectoryLock, SocketWatch, identity
+from fairlead.model.errors import HostError
+
+
+def listen(path: Path) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    return server
+
+
+def test_a_socket_has_an_identity_and_other_files_have_none(kubelet_root: Path):
+    path = kubelet_root / "a.sock"
+    assert identity(path) is None
+    path.write_text("")
+    assert identity(path) is None
+    path.unlink()
+    with listen(path):
+        assert identity(path) is not None
+
+
+def test_a_socket_made_again_is_another_one_even_with_the_same_inode(kubelet_root: Path):
+    path = kubelet_root / "a.sock"
+    with listen(path):
+        first = identity(path)
+        path.unlink()
+    with listen(path):
+        assert identity(path) != first
+
+
+def test_watchers_are_told_of_changes_and_of_nothing_else(kubelet_root: Path):
+    watch, seen = SocketWatch(kubelet_root, FakeClock()), []
+    leave = watch.follow("a.sock", seen.append)
+    watch.look()
+    assert seen == []
+    with listen(kubelet_root / "a.sock"):
+        watch.look()
+        watch.look()
+        assert seen == [identity(kubelet_root / "a.sock")]
+        (kubelet_root / "a.sock").unlink()
+    watch.look()
+    assert seen[-1] is None
+    leave()
+    leave()  # twice is once
+    with listen(kubelet_root / "a.sock"):
+        watch.look()
+    assert len(seen) == 2
+
+
+def test_what_we_made_ourselves_is_no_news(kubelet_root: Path):
+    watch, seen = SocketWatch(kubelet_root, FakeClock()), []
+    watch.follow("a.sock", seen.append)
+    with listen(kubelet_root / "a.sock"):
+        watch.expect("a.sock")
+        watch.look()
+    assert seen == []
+
+
+async def test_the_look_is_slow_until_somebody_waits_then_quick_then_slower(kubelet_root: Path):
+    clock = FakeClock()
+    watch, seen = SocketWatch(kubelet_root, clock), []
+    watch.follow("a.sock", seen.append)
+    assert watch.pause_s == POLL_S
+    running = asyncio.create_task(watch.run())
+    await clock.advance(1)
+    watch.hurry("me", waits=True)
+    assert watch.pause_s == HURRY_MIN_S
+    with listen(kubelet_root / "a.sock"):
+        await clock.advance(HURRY_MIN_S)
+        assert len(seen) == 1
+        await clock.advance(1)
+        assert watch.pause_s == pytest.approx(0.02, rel=0.01)
+        await clock.advance(600)
+        assert watch.pause_s == HURRY_MAX_S
+        watch.hurry("me", waits=True)  # still the same wait
+        assert watch.pause_s == HURRY_MAX_S
+        watch.hurry("me", waits=False)
+        assert watch.pause_s == POLL_S
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def test_the_second_holder_learns_who_the_first_is(tmp_path: Path):
+    first, second = DirectoryLock(tmp_path), DirectoryLock(tmp_path)
+    first.acquire("fairlead run --config x")
+    with pytest.raises(HostError, match=rf"pid {os.getpid()} \(fairlead run --config x\)"):
+        second.acquire("fairlead run")
+    first.release()
+    first.release()
+    second.acquire("fairlead run")
+    second.release()
+
+
+def test_two_names_share_a_directory(tmp_path: Path):
+    one, other = DirectoryLock(tmp_path, "one"), DirectoryLock(tmp_path, "other")
+    one.acquire("a")
+    other.acquire("b")
+    one.release()
+    other.release()
+
+
+def test_the_lock_is_a_dot_file(tmp_path: Path):
+    """The kubelet counts every other entry of its directory as a checkpoint."""
+    lock = DirectoryLock(tmp_path)
+    lock.acquire("x")
+    assert all(path.name.startswith(".") for path in tmp_path.iterdir())
+    lock.release()
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path):
+    with pytest.raises(HostError, match="cannot write here"):
+        DirectoryLock(tmp_path / "nowhere").acquire("x")

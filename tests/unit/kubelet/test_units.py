@@ -1,0 +1,209 @@
+"""Units and their supervisor against a kubelet: what one does never reaches another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.kubelet import supervisor as supervisor_module
+from fairlead.kubelet.lifecycle import Phase
+from fairlead.kubelet.podresources import Holder, Holdings, Unknown, read_holdings
+from fairlead.kubelet.service import Outfit
+from fairlead.kubelet.sockets import SocketWatch
+from fairlead.kubelet.supervisor import Supervisor
+from fairlead.kubelet.unit import Place, Unit
+from fairlead.model.clock import SystemClock
+from fairlead.model.device import Device
+from fairlead.model.edits import Edits, Grant
+from fairlead.model.inventory import Inventory
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+from fairlead.model.resource import Resource, Slot
+from fairlead.testing import Kubelet
+
+GPU = ResourceName("example.com/gpu")
+NIC = ResourceName("example.com/nic")
+
+
+def resource(name: ResourceName = GPU, count: int = 2, *, replicas: int = 1) -> Resource:
+    prefix = name.partition("/")[2]
+    devices = tuple(Device(DeviceId(f"{prefix}{n}")) for n in range(count))
+    slots = tuple(Slot(SlotId(f"{device.id}::{r}"), device.id) for device in devices for r in range(replicas))
+    return Resource(name, slots, Inventory(devices))
+
+
+class Rig:
+    def __init__(self, kubelet: Kubelet) -> None:
+        self.kubelet = kubelet
+        self.facts: list[tuple[str, dict[str, Any]]] = []
+        self._more = asyncio.Event()
+        self.edits: Callable[[Resource, Grant], Edits] = lambda _r, grant: Edits(env={"N": str(len(grant.slots))})
+        clock = SystemClock()
+        self.watch = SocketWatch(kubelet.plugin_dir, clock)
+        self.place = Place(
+            directory=kubelet.plugin_dir,
+            kubelet_socket=kubelet.plugin_dir / "kubelet.sock",
+            watch=self.watch,
+            clock=clock,
+            record=self.record,
+            jitter=lambda: 0.0,
+        )
+        self.supervisor = Supervisor(Outfit(lambda *args: self.edits(*args), _prepare), self.place)
+
+    def record(self, kind: str, **keys: Any) -> None:
+        self.facts.append((kind, keys))
+        self._more.set()
+
+    async def fact(self, kind: str, **keys: Any) -> dict[str, Any]:
+        async with asyncio.timeout(10):
+            while True:
+                for found, having in self.facts:
+                    if found == kind and keys.items() <= having.items():
+                        return having
+                self._more.clear()
+                await self._more.wait()
+
+
+async def _prepare(_resource: Resource, _grant: Grant) -> None:
+    pass
+
+
+@pytest.fixture
+async def rig(kubelet: Kubelet) -> AsyncIterator[Rig]:
+    rig = Rig(kubelet)
+    watching = asyncio.create_task(rig.watch.run())
+    yield rig
+    await rig.supervisor.stop()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_resources_come_change_and_go_by_difference(rig: Rig):
+    rig.supervisor.apply([resource(GPU), resource(NIC)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    await rig.kubelet.wait_for_allocatable(NIC, 2)
+    kept = rig.supervisor.units[NIC]
+    rig.supervisor.apply([resource(GPU, 3), resource(NIC)])
+    await rig.kubelet.wait_for_allocatable(GPU, 3)
+    rig.supervisor.apply([resource(NIC)])
+    await rig.kubelet.wait_for_allocatable(GPU, 0)
+    assert rig.supervisor.units[NIC] is kept
+    assert rig.kubelet.node().allocatable[NIC] == 2
+    assert sum(call.method == "Register" and call.resource == NIC for call in rig.kubelet.calls) == 1
+
+
+async def test_a_resource_that_is_dropped_and_comes_back_serves_again(rig: Rig):
+    rig.supervisor.apply([resource(GPU)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    rig.supervisor.apply([])
+    rig.supervisor.apply([resource(GPU)])
+    registered = lambda: sum(call.method == "Register" for call in rig.kubelet.calls) >= 2  # noqa: E731 - a predicate
+    await rig.kubelet.wait_for(registered)
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+
+
+async def test_an_oversize_resource_is_refused_and_the_others_serve(rig: Rig):
+    huge = resource(GPU, 2, replicas=100_000)
+    rig.supervisor.apply([huge, resource(NIC)])
+    rig.supervisor.apply([huge, resource(NIC)])
+    await rig.kubelet.wait_for_allocatable(NIC, 2)
+    assert "4,194,304" in rig.supervisor.refused[GPU]
+    assert [kind for kind, keys in rig.facts if keys.get("resource") == GPU] == ["list-refused"]  # told once
+    rig.supervisor.apply([resource(GPU), resource(NIC)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    assert not rig.supervisor.refused
+
+
+async def test_a_list_that_grows_too_large_keeps_the_old_one(rig: Rig):
+    rig.supervisor.apply([resource(GPU)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    huge = resource(GPU, 2, replicas=100_000)
+    rig.supervisor.apply([huge])
+    rig.supervisor.apply([huge])
+    unit = rig.supervisor.units[GPU]
+    assert "4,194,304" in unit.problem
+    assert len(unit.resource.slots) == 2
+    assert sum(kind == "list-refused" for kind, _ in rig.facts) == 1
+    rig.supervisor.apply([resource(GPU, 3)])
+    await rig.kubelet.wait_for_allocatable(GPU, 3)
+    assert not unit.problem
+
+
+async def test_a_unit_that_crashes_is_told_and_started_again(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(supervisor_module, "CRASH_BACKOFF_S", 0.01)
+    real, crashes = Unit.run, []
+
+    async def run(self: Unit) -> None:
+        if self.name == GPU and len(crashes) < 2:
+            crashes.append(1)
+            raise RuntimeError("out of luck")
+        await real(self)
+
+    monkeypatch.setattr(Unit, "run", run)
+    rig.supervisor.apply([resource(GPU), resource(NIC)])
+    await rig.kubelet.wait_for_allocatable(NIC, 2)
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    assert (await rig.fact("unit-crashed", resource=GPU))["reason"] == "RuntimeError: out of luck"
+
+
+async def test_a_change_of_options_registers_again(rig: Rig):
+    rig.supervisor.apply([resource(GPU)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    rig.supervisor.apply([replace(resource(GPU), prepare=True)])
+    await rig.kubelet.wait_for(lambda: sum(call.method == "Register" for call in rig.kubelet.calls) == 2)
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    pod = await rig.kubelet.run_pod("p", {"main": {GPU: 1}})
+    assert pod.phase == "Running"
+    assert any(call.method == "PreStartContainer" for call in rig.kubelet.calls)
+
+
+async def test_code_of_others_that_raises_fails_one_call_and_is_told(rig: Rig):
+    def broken(_resource: Resource, _grant: Grant) -> Edits:
+        raise ZeroDivisionError("theirs")
+
+    rig.edits = broken
+    rig.supervisor.apply([resource(GPU)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    pod = await rig.kubelet.run_pod("p", {"main": {GPU: 1}})
+    assert pod.phase == "Failed"
+    assert "theirs" in pod.message
+    assert "Traceback" not in pod.message
+    assert (await rig.fact("call-failed"))["reason"] == "ZeroDivisionError: theirs"
+    assert rig.supervisor.units[GPU].life.phase is Phase.STREAMING
+
+
+async def test_a_file_in_the_way_of_our_socket_is_not_removed_but_told(rig: Rig):
+    unit_socket = rig.kubelet.plugin_dir / rig.place.socket_name(GPU)
+    unit_socket.write_text("precious")
+    rig.supervisor.apply([resource(GPU)])
+    fact = await rig.fact("backoff", resource=GPU)
+    assert "cannot serve" in fact["reason"]
+    assert unit_socket.read_text() == "precious"
+    unit_socket.unlink()
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+
+
+async def test_who_holds_what_is_read_from_the_kubelet(rig: Rig):
+    rig.supervisor.apply([resource(GPU)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    pod = await rig.kubelet.run_pod("p", {"main": {GPU: 1}})
+    (held,) = pod.containers["main"].devices[GPU]
+    found = await read_holdings(rig.kubelet.podresources_socket)
+    assert isinstance(found, Holdings)
+    assert found.by_slot == {(GPU, held): Holder("default", "p", "main")}
+    assert found.of(GPU) == {held}
+    assert found.of(NIC) == frozenset()
+    assert str(found.by_slot[GPU, SlotId(held)]) == "default/p/main"
+
+
+async def test_an_absent_or_deaf_pod_resources_socket_is_no_answer_and_no_error(kubelet: Kubelet, tmp_path: Path):
+    assert isinstance(await read_holdings(tmp_path / "none.sock"), Unknown)
+    path = kubelet.podresources_socket
+    await kubelet.stop()
+    found = await read_holdings(path)
+    assert isinstance(found, Unknown)
+    assert str(path) in found.reason
