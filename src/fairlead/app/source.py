@@ -149,6 +149,7 @@ class Source:
             self.fault(device.id, cause)
 
     async def _watch_loop(self, backend: Watches) -> None:
+        await self.first_scan.wait()  # a report before it would be of an unknown device
         while True:
             try:
                 await backend.watch(self)
