@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.system.rig import GPU, SIM, Node, running
 
 from fairlead.kubelet.lifecycle import Phase
 from fairlead.testing import Kubelet
-from tests.system.rig import GPU, SIM, Node, running
 
 
 @pytest.fixture

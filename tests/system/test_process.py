@@ -10,10 +10,10 @@ import signal
 from pathlib import Path
 
 import pytest
-
-from fairlead.testing import Kubelet
 from tests.system.process import fairlead, program
 from tests.system.rig import GPU, SIM
+
+from fairlead.testing import Kubelet
 
 
 def write_config(root: Path, kubelet: Kubelet | None = None, text: str = SIM, **kubelet_keys: str) -> str:

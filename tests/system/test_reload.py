@@ -6,10 +6,11 @@ import asyncio
 import os
 from pathlib import Path
 
-from fairlead.app.reload import FileWatch
-from fairlead.testing import Kubelet
 from tests.clock import FakeClock
 from tests.system.rig import GPU, SIM, Node, running
+
+from fairlead.app.reload import FileWatch
+from fairlead.testing import Kubelet
 
 SHARED = SIM.replace("resource: nvidia.com/gpu", "{resource: nvidia.com/gpu, replicas: 2}")
 SPLIT = SIM.replace(
