@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from bench import contestants, measure, placement, report
 from bench.process import PluginFailedError
-from bench.pykubelet import PyKubelet
 from bench.rows import OURS, TARGETS, Results
 from tests import toolchain
 from tests.interop.go_kubelet import GoError, GoKubelet
@@ -41,23 +40,22 @@ class Bench:
         self.notes: list[str] = []
         self.began = time.monotonic()
         self.field: list[Contestant] = [contestants.ours(), contestants.aio()]
-        self.open_kubelet: OpenKubelet = PyKubelet
+        self.open_kubelet = self.enlist_go() or enlist_python()
 
     def say(self, text: str) -> None:
         print(f"· {time.monotonic() - self.began:4.0f} s  {text}", file=sys.stderr, flush=True)
 
-    def enlist_go(self) -> None:
-        """With Go, its kubelet drives and its plugin runs too; without, a grpcio client drives."""
+    def enlist_go(self) -> OpenKubelet | None:
+        """With Go, its kubelet drives and its plugin runs too."""
         try:
             client, plugin = toolchain.build("kubeletclient"), toolchain.build("emptyplugin")
         except toolchain.ToolchainMissingError as missing:
             self.notes.append(f"{missing}. A grpcio client drove instead: its own cost flattens the ratios.")
-            return
-        self.open_kubelet = functools.partial(GoKubelet, client)
+            return None
         self.field.append(contestants.go(plugin))
+        return functools.partial(GoKubelet, client)
 
     async def run(self) -> None:
-        self.enlist_go()
         if self.groups & {"start", "calls", "restart", "memory"}:
             await self.run_rounds()
         if "idle" in self.groups:
@@ -83,9 +81,11 @@ class Bench:
 
     async def run_one(self, contestant: Contestant) -> dict[str, float]:
         numbers: dict[str, float] = {}
+        if "start" in self.groups:
+            numbers |= await measure.start_times(contestant, self.open_kubelet, self.effort)
+        if not self.groups & {"calls", "restart", "memory"}:
+            return numbers
         async with measure.staged(contestant, self.open_kubelet) as stage:
-            if "start" in self.groups:
-                numbers |= measure.start_times(stage)
             if "calls" in self.groups:
                 numbers |= await measure.call_times(stage, self.effort)
             if "restart" in self.groups:
@@ -117,6 +117,13 @@ class Bench:
             self.results.add(OURS, numbers | {"slots_pss": grown["pss"] - base["pss"]})
 
 
+def enlist_python() -> OpenKubelet:
+    # Imported only where it is needed: while this process holds grpcio's pages too, they count half for the plugin.
+    from bench.pykubelet import PyKubelet  # noqa: PLC0415  see above
+
+    return PyKubelet
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and calls: a look, not a measurement")
@@ -134,10 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     effort = measure.QUICK if given.quick else measure.Effort()
     if given.rounds:
         effort = measure.with_rounds(effort, given.rounds)
-    bench = Bench(effort, frozenset(given.only or GROUPS))
-    if given.quick:
-        bench.notes.append("a quick look: too few rounds to judge by")
     try:
+        bench = Bench(effort, frozenset(given.only or GROUPS))
+        if given.quick:
+            bench.notes.append("a quick look: too few rounds to judge by")
         asyncio.run(bench.run())
     except (PluginFailedError, GoError, OSError, TimeoutError, toolchain.BuildFailedError) as error:
         print(f"bench: {str(error) or type(error).__name__}", file=sys.stderr)
