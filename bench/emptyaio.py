@@ -12,7 +12,6 @@ import contextlib
 import importlib.util
 import logging
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,5 +148,9 @@ async def main() -> None:
         await task
 
 
+def run() -> None:
+    asyncio.run(main())
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    run()

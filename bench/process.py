@@ -6,8 +6,12 @@ Owns /proc reading and child processes. Must not know what the processes do.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import functools
 import os
+import shutil
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +68,10 @@ class Running:
 @contextlib.asynccontextmanager
 async def running(command: Sequence[str | Path], log: Path) -> AsyncIterator[Running]:
     """Starts a process and, at the end, stops it and waits for it."""
-    # Unbuffered for the file's sake; every plugin gets the same environment.
-    env = os.environ | {"PYTHONUNBUFFERED": "1"}
+    # The same for all, whatever the user's shell says of Python: byte code is kept, as that of an installed program is,
+    # but not in the work tree.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    env |= {"PYTHONUNBUFFERED": "1", "PYTHONPYCACHEPREFIX": byte_code()}
     with log.open("ab") as sink:
         started_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         process = await asyncio.create_subprocess_exec(
@@ -82,6 +88,14 @@ async def running(command: Sequence[str | Path], log: Path) -> AsyncIterator[Run
             except TimeoutError:
                 process.kill()
                 await process.wait()
+
+
+@functools.cache
+def byte_code() -> str:
+    """A directory for this run alone; a first start fills it."""
+    path = tempfile.mkdtemp(prefix="fl-pyc-")
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
 
 
 def _tree(pid: int) -> list[int]:
