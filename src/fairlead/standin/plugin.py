@@ -89,7 +89,7 @@ class Plugin:
             # At the end of the stream gRPC reads a marker that is not a message.
             while isinstance(message := await self._translate(self._stream.read()), dp.ListAndWatchResponse):
                 count += 1
-                call.summary = f"{count} lists, {len(message.devices)} devices in the last"
+                call.summary = f"lists={count} devices={len(message.devices)}"
                 yield message
         finally:
             self._stream.cancel()

@@ -7,10 +7,10 @@ object, the record of calls) belongs to the kubelet that starts it and is handed
 import asyncio
 import itertools
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 
 from fairlead.standin import checkpoint, podresources, topology
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
@@ -103,7 +103,7 @@ class Process:
         self._watcher = Watcher(
             setup.registry_dir, self.registry, calls=calls, tasks=self.tasks, clock=setup.clock, timings=setup.timings
         )
-        limiter = podresources.Limiter(time.monotonic) if setup.rate_limit else None
+        limiter = podresources.Limiter(monotonic) if setup.rate_limit else None
         self._sockets = (
             self._socket(setup.plugin_dir, registration_service(self.registry.register)),
             self._socket(

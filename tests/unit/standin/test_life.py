@@ -33,8 +33,9 @@ async def test_stopping_leaves_no_task_and_no_open_file(kubelet_root: Path) -> N
         await live_once(kubelet_root / f"x{turn}")
     gc.collect()
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    # gRPC's own threads close a connection's file a moment later; a leak would be five times this.
-    assert open_files() <= before + 4
+    async with asyncio.timeout(10):  # gRPC's own threads close the last files a moment later
+        while open_files() > before:  # noqa: ASYNC110 - the kernel tells nobody when a file is closed
+            await asyncio.sleep(0.01)
 
 
 async def test_a_root_too_long_for_a_socket_is_named(tmp_path: Path) -> None:

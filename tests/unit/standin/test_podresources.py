@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -121,11 +122,21 @@ async def test_a_pod_that_is_not_there_is_an_error(kubelet: Kubelet) -> None:
     assert caught.value.details() == "pod p in namespace ns not found"
 
 
-async def test_too_many_questions_are_refused(kubelet: Kubelet) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(kubelet, *LIST, times=400)
+async def test_too_many_questions_are_refused(kubelet_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.standin.process.monotonic", lambda: 5.0)  # no time passes between the questions
+    async with Kubelet(kubelet_root) as kubelet:
+        await ask(kubelet, *LIST, times=9)
+        await ask(kubelet, *ALLOCATABLE)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask(kubelet, *LIST)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert caught.value.details() == "rejected by rate limit"
+
+
+async def test_the_limit_can_be_turned_off(kubelet_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.standin.process.monotonic", lambda: 5.0)
+    async with Kubelet(kubelet_root, rate_limit=False) as kubelet:
+        await ask(kubelet, *LIST, times=20)
 
 
 def test_the_limit_is_a_burst_of_ten_that_fills_at_a_hundred_per_second() -> None:
