@@ -42,7 +42,8 @@ class Journal:
         self.counts: Counter[str] = Counter()
 
     def record(self, kind: str, **keys: Any) -> None:
-        fact = Fact(self.counts.total(), self._clock.now(), kind, keys)
+        # Shortened here, not when written: a thousand grants of 16,000 slots each must not be kept.
+        fact = Fact(self.counts.total(), self._clock.now(), kind, {key: plain(value) for key, value in keys.items()})
         self.counts[kind] += 1
         self._facts.append(fact)
         if self._write is None:
@@ -68,12 +69,12 @@ class Journal:
 def text_line(fact: Fact) -> str:
     """`2026-11-15T21:35:00.123Z allocated resource=nvidia.com/gpu slots=[a b]`"""
     words = [_stamp(fact.at_s), fact.kind]
-    words += [f"{key}={_text(value)}" for key, value in fact.keys.items() if value not in {"", None}]
+    words += [f"{key}={_text(value)}" for key, value in fact.keys.items() if value is not None and value != ""]
     return " ".join(words)
 
 
 def json_line(fact: Fact) -> str:
-    keys = {key: _plain(value) for key, value in fact.keys.items()}
+    keys = {key: plain(value) for key, value in fact.keys.items()}
     return json.dumps({"at": _stamp(fact.at_s), "event": fact.kind, **keys}, ensure_ascii=False)
 
 
@@ -89,7 +90,8 @@ def _stamp(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON has it, with long lists cut to a few items and a count."""
     if isinstance(value, (list, tuple, set, frozenset)):
         items = [str(item) for item in value]
         return items if len(items) <= VALUES_SHOWN else [*items[:VALUES_SHOWN], f"and {len(items) - VALUES_SHOWN} more"]
@@ -97,10 +99,10 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    plain = _plain(value)
-    if isinstance(plain, list):
-        return "[" + " ".join(plain) + "]"
-    if isinstance(plain, float):
-        return f"{plain:g}"
-    text = str(plain)
+    shown = plain(value)
+    if isinstance(shown, list):
+        return "[" + " ".join(shown) + "]"
+    if isinstance(shown, float):
+        return f"{shown:g}"
+    text = str(shown)
     return json.dumps(text, ensure_ascii=False) if not text.isprintable() or any(c in text for c in ' "=') else text

@@ -1,0 +1,232 @@
+"""Sources: a backend may fail, hang, or lie; what it last said stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fairlead.app.source import Source, Tempo
+from fairlead.app.stock import Ledger, inventory_of, preparing
+from fairlead.model.device import Device
+from fairlead.model.errors import BackendError
+from fairlead.model.health import Cause, CauseKind, Health
+from fairlead.model.inventory import Findings, Inventory
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+from fairlead.model.ports import Sink
+from fairlead.policy.rules import Match, Rule
+from tests.clock import FakeClock
+
+GPU = ResourceName("example.com/gpu")
+
+
+class Box:
+    """A backend whose answers a test sets."""
+
+    name = "box"
+
+    def __init__(self, *ids: str) -> None:
+        self.devices: Any = [Device(DeviceId(one)) for one in ids]
+        self.closed = False
+        self.scans = 0
+
+    async def discover(self) -> Findings:
+        self.scans += 1
+        if isinstance(self.devices, Exception):
+            raise self.devices
+        if self.devices == "hang":
+            await asyncio.Event().wait()
+        return Findings(tuple(self.devices))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Probed(Box):
+    faults: Any = {}
+
+    async def probe(self, device: Device) -> Cause | None:
+        answer = self.faults.get(device.id)
+        if answer == "hang":
+            await asyncio.Event().wait()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Watched(Box):
+    sink: Sink | None = None
+    ends = False
+
+    async def watch(self, sink: Sink) -> None:
+        self.sink = sink
+        if self.ends:
+            raise OSError("gone deaf")
+        await asyncio.Event().wait()
+
+
+class Rig:
+    def __init__(self, backend: Any) -> None:
+        self.clock = FakeClock()
+        self.facts: list[tuple[str, dict[str, Any]]] = []
+        self.changes = 0
+        self.backend = backend
+        tempo = Tempo(scan_deadline_s=0.05, probe_deadline_s=0.05, probe_interval_s=5, scan_interval_s=60)
+        self.source = Source("box", backend, tempo, self.clock, self._record, self._changed)
+
+    def _record(self, kind: str, **keys: Any) -> None:
+        self.facts.append((kind, keys))
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.facts]
+
+    def health(self, device: str) -> Health:
+        return self.source.conditions[DeviceId(device)].health
+
+
+@asynccontextmanager
+async def running(backend: Any) -> AsyncIterator[Rig]:
+    rig = Rig(backend)
+    task = asyncio.create_task(rig.source.run())
+    await rig.source.first_scan.wait()
+    try:
+        yield rig
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert backend.closed
+
+
+async def test_devices_are_found_and_marked_with_their_backend():
+    async with running(Box("a", "b")) as rig:
+        assert [(device.id, device.backend) for device in rig.source.findings.devices] == [("a", "box"), ("b", "box")]
+        assert rig.kinds() == ["device-found", "device-found"]
+
+
+@pytest.mark.parametrize("failure", [BackendError("no driver"), RuntimeError("bug"), "hang", [1]])
+async def test_a_failed_scan_keeps_the_last_inventory_and_is_told_once(failure: Any):
+    async with running(Box("a")) as rig:
+        rig.backend.devices = failure
+        await rig.source.scan()
+        await rig.source.scan()
+        assert [device.id for device in rig.source.findings.devices] == ["a"]
+        assert rig.source.problem
+        assert rig.kinds().count("scan-failed") == 1
+        rig.backend.devices = [Device(DeviceId("a"))]
+        await rig.source.scan()
+        assert not rig.source.problem
+        assert "scan-recovered" in rig.kinds()
+
+
+async def test_it_scans_again_by_time_and_when_asked():
+    async with running(Box("a")) as rig:
+        await rig.clock.advance(60)
+        assert rig.backend.scans == 2
+        rig.source.rescan()
+        await rig.clock.advance(0)
+        assert rig.backend.scans == 3
+        rig.backend.devices = []
+        rig.source.rescan()
+        await rig.clock.advance(0)
+        assert rig.kinds()[-1] == "device-gone"
+
+
+async def test_a_probe_that_finds_a_fault_withdraws_the_device():
+    backend = Probed("a", "b")
+    async with running(backend) as rig:
+        backend.faults = {"a": Cause("xid-48", CauseKind.NEEDS_RESET)}
+        await rig.clock.advance(5)
+        assert (rig.health("a"), rig.health("b")) == (Health.UNHEALTHY, Health.HEALTHY)
+        backend.faults = {}
+        await rig.clock.advance(300)
+        assert rig.health("a") is Health.HEALTHY
+
+
+async def test_a_hanging_probe_is_a_transient_fault_of_that_device_only():
+    backend = Probed("a", "b")
+    async with running(backend) as rig:
+        backend.faults = {"a": "hang"}
+        for device in rig.source.findings.devices:
+            await rig.source._probe(backend, device)
+        assert rig.health("a") is Health.SUSPECT
+        assert rig.source.conditions[DeviceId("a")].cause.code == "probe-timeout"  # type: ignore[union-attr]  # suspect
+        assert rig.health("b") is Health.HEALTHY
+
+
+async def test_a_probe_that_raises_is_no_data_and_no_data_is_not_unhealthy():
+    backend = Probed("a")
+    async with running(backend) as rig:
+        backend.faults = {"a": OSError("busy")}
+        await rig.clock.advance(50)
+        assert rig.health("a") is Health.HEALTHY
+        assert "probe-failed" in rig.kinds()
+
+
+async def test_a_watch_reports_faults_clears_and_rescans():
+    backend = Watched("a")
+    async with running(backend) as rig:
+        await rig.clock.advance(0)
+        assert backend.sink is not None
+        backend.sink.fault(DeviceId("a"), Cause("xid-79", CauseKind.PERMANENT))
+        assert rig.health("a") is Health.UNHEALTHY
+        await rig.clock.advance(7200)
+        assert rig.health("a") is Health.UNHEALTHY
+        backend.sink.clear(DeviceId("a"))
+        await rig.clock.advance(300)
+        assert rig.health("a") is Health.HEALTHY
+        backend.sink.fault(DeviceId("nobody"), Cause("x", CauseKind.PERMANENT))
+        assert rig.kinds()[-1] == "report-for-unknown-device"
+
+
+async def test_a_watch_that_ends_is_started_again():
+    backend = Watched("a")
+    backend.ends = True
+    async with running(backend) as rig:
+        await rig.clock.advance(11)
+        assert rig.kinds().count("watch-failed") >= 2
+
+
+def test_a_resource_keeps_slots_that_may_be_in_use_until_they_are_known_to_be_free():
+    ledger = Ledger()
+    rules = (Rule(Match(), GPU),)
+    two = Inventory(tuple(Device(DeviceId(one)) for one in "ab"))
+    one = Inventory((Device(DeviceId("a")),))
+    assert [len(r.slots) for r in ledger.settle(two, rules, None, frozenset(), 0.0)] == [2]
+    (unknown,) = ledger.settle(one, rules, None, frozenset(), 1000.0)
+    assert [slot.retired_s is None for slot in unknown.slots] == [True, False]
+    assert ledger.waiting
+    (held,) = ledger.settle(one, rules, {GPU: frozenset({SlotId("b")})}, frozenset(), 2000.0)
+    assert len(held.slots) == 2
+    (free,) = ledger.settle(one, rules, {}, frozenset(), 3000.0)
+    assert len(free.slots) == 1
+    assert not ledger.waiting
+
+
+def test_a_resource_appears_with_its_first_device_and_stays_while_a_rule_names_it():
+    ledger = Ledger()
+    rules = (Rule(Match(), GPU),)
+    assert ledger.settle(Inventory(), rules, {}, frozenset(), 0.0) == ()
+    one = Inventory((Device(DeviceId("a")),))
+    assert len(ledger.settle(one, rules, {}, frozenset(), 0.0)) == 1
+    (empty,) = ledger.settle(Inventory(), rules, {}, frozenset(), 1000.0)
+    assert len(empty.slots) == 1  # retired just now
+    (empty,) = ledger.settle(Inventory(), rules, {}, frozenset(), 2000.0)
+    assert empty.slots == ()
+    assert ledger.settle(Inventory(), (), {}, frozenset(), 3000.0) == ()
+
+
+async def test_a_backend_that_prepares_makes_its_resources_ask_for_it():
+    class Preparing(Box):
+        async def prepare(self, _grant: object) -> None: ...
+
+    async with running(Preparing("a")) as rig:
+        names = preparing([rig.source])
+        assert names == {"box"}
+        (resource,) = Ledger().settle(inventory_of([rig.source]), (Rule(Match(), GPU),), {}, names, 0.0)
+        assert resource.prepare

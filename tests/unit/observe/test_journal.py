@@ -1,0 +1,73 @@
+"""The journal: facts with keys, kept short, written after the call that caused them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from fairlead.observe.journal import Fact, Journal, json_line, text_line, to_stderr
+from tests.clock import FakeClock
+
+
+async def test_a_fact_is_written_after_the_present_step_not_within_it():
+    written: list[Fact] = []
+    journal = Journal(FakeClock(), written.append)
+    journal.record("allocated", resource="a/b")
+    journal.record("published")
+    assert written == []
+    await asyncio.sleep(0)
+    assert [fact.kind for fact in written] == ["allocated", "published"]
+
+
+def test_without_a_loop_it_writes_at_once():
+    written: list[Fact] = []
+    Journal(FakeClock(), written.append).record("stopped")
+    assert [fact.kind for fact in written] == ["stopped"]
+
+
+def test_it_keeps_the_newest_and_counts_all():
+    journal = Journal(FakeClock(), capacity=3)
+    for number in range(5):
+        journal.record("tick", number=number)
+    assert [fact.keys["number"] for fact in journal.tail()] == [2, 3, 4]
+    assert [fact.keys["number"] for fact in journal.tail(1)] == [4]
+    assert [fact.seq for fact in journal.tail(after=3)] == [4]
+    assert journal.counts["tick"] == 5
+    journal.flush()
+
+
+def test_a_line_for_people():
+    fact = Fact(0, 0.5, "allocated", {"resource": "a/b", "slots": ("x", "y"), "reason": "", "why": 'a "b"', "n": 1.50})
+    assert text_line(fact) == '1970-01-01T00:00:00.500Z allocated resource=a/b slots=[x y] why="a \\"b\\"" n=1.5'
+
+
+def test_a_line_for_machines():
+    fact = Fact(0, 0.0, "x", {"slots": ["a"], "ok": True, "odd": FakeClock})
+    assert json.loads(json_line(fact)) == {
+        "at": "1970-01-01T00:00:00.000Z",
+        "event": "x",
+        "slots": ["a"],
+        "ok": True,
+        "odd": str(FakeClock),
+    }
+
+
+def test_a_grant_of_thousands_is_one_short_line():
+    line = text_line(Fact(0, 0.0, "allocated", {"slots": [f"s{n}" for n in range(5000)]}))
+    assert line.endswith("s7 and 4992 more]")
+    assert len(line) < 150
+
+
+def test_a_newline_in_a_value_cannot_forge_a_line():
+    assert "\n" not in text_line(Fact(0, 0.0, "x", {"reason": "a\n2026 forged"}))
+
+
+def test_lines_go_to_standard_error(capsys):
+    to_stderr(text_line)(Fact(0, 0.0, "x", {}))
+    assert capsys.readouterr().err == "1970-01-01T00:00:00.000Z x\n"
+
+
+def test_a_long_list_is_cut_when_it_is_recorded():
+    journal = Journal(FakeClock())
+    journal.record("allocated", slots=tuple(f"s{n}" for n in range(16_000)))
+    assert len(journal.tail()[0].keys["slots"]) == 9
