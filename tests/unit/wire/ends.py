@@ -85,14 +85,14 @@ class TheirEnd:
     def __init__(self, *, server: bool, window_bytes: int, frame_bytes: int) -> None:
         config = h2.config.H2Configuration(client_side=not server, header_encoding=False)
         self.conn = h2.connection.H2Connection(config)
-        self.conn.local_settings = h2.settings.Settings(
-            client=not server,
-            initial_values={
+        self.conn.initiate_connection()
+        # A second SETTINGS frame, so that they come into force when we acknowledge them and not before.
+        self.conn.update_settings(
+            {
                 h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window_bytes,
                 h2.settings.SettingCodes.MAX_FRAME_SIZE: frame_bytes,
-            },
+            }
         )
-        self.conn.initiate_connection()
         self.seen: dict[int, Seen] = defaultdict(Seen)
         self.pongs: list[bytes] = []
         self.goaway: int | None = None
