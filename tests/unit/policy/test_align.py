@@ -77,6 +77,11 @@ def test_the_next_request_counts_as_much_as_this_one() -> None:
     assert align(path, [()] * 4, [], 2) == (0, 1)
 
 
+def test_between_equal_sums_the_even_partition_is_taken() -> None:
+    # (0, 1) and (2, 3) hold 5 each; (0, 2) and (1, 3) hold 8 and 2.
+    assert align(matrix(4, {(0, 1): 5, (2, 3): 5, (0, 2): 8, (1, 3): 2}), [()] * 4, [], 2) == (0, 1)
+
+
 def test_what_must_be_included_pulls_its_partners() -> None:
     assert align(dgx1v(), [()] * 8, [5], 2) == (5, 6)
     assert align(dgx1v(), [()] * 8, [4, 6], 4) == (4, 5, 6, 7)
@@ -185,6 +190,18 @@ def test_a_large_node_drops_the_loose_device_from_a_large_request() -> None:
     weights = matrix(20, {(i, j): 10 for i, j in combinations(range(20), 2) if j != 7 and i != 7})
     assert 7 not in align(weights, [()] * 20, [], 19)
     assert 7 in align(weights, [()] * 20, [7], 18)
+
+
+def test_a_large_node_keeps_the_larger_of_two_islands() -> None:
+    # No single exchange leads out of the smaller one.
+    islands = matrix(30, {(i, j): 10 for i, j in combinations(range(30), 2) if (i < 12) == (j < 12)})
+    assert align(islands, [()] * 30, [], 18) == tuple(range(12, 30))
+
+
+def test_a_large_node_takes_back_a_greedy_choice() -> None:
+    # From 0, the link to 1 looks best; with 2 and 3 there is more.
+    weights = matrix(20, {(0, 1): 100, (0, 2): 60, (0, 3): 60, (2, 3): 90})
+    assert align(weights, [()] * 20, [0], 3) == (0, 2, 3)
 
 
 @given(st.integers(17, 40), st.randoms(use_true_random=False), st.data())

@@ -99,6 +99,7 @@ def test_a_fault_while_withdrawn_starts_the_hold_and_the_count_again() -> None:
     track = fault(probed_clean(seen((0.0, ECC)), 5.0, 6.0), BLIP, 15.0, TUNING)
     assert state(track) == (Health.UNHEALTHY, "xid-48", 0.0)  # the first cause stays in sight
     assert probed_clean(track, 34.0, 34.9).condition.health is Health.UNHEALTHY
+    assert probed_clean(track, 35.0).condition.health is Health.UNHEALTHY
     assert probed_clean(track, 34.0, 35.0).condition.health is Health.PROBATION
 
 

@@ -312,7 +312,10 @@ def test_aligned_replicas_take_linked_devices_among_equally_used_ones() -> None:
     assert place(resource, ids(resource), [], 2) == Choice((SlotId("gpu1::0"), SlotId("gpu3::0")))
     # Device 3 is used more, so it is not among the equals; then 0 and 2 belong together.
     assert place(resource, ids(resource, without=["gpu3::0"]), [], 2).slots == ("gpu0::0", "gpu2::0")
-    # What the request has already pulls its partner.
+
+
+def test_aligned_replicas_go_with_what_the_request_has_already() -> None:
+    resource = node(4, Strategy.ALIGNED, replicas=2, links={(1, 3): 100, (0, 2): 10, (0, 1): 20})
     assert place(resource, ids(resource), [SlotId("gpu3::1")], 2).slots == ("gpu1::0", "gpu3::1")
 
 
