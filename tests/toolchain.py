@@ -141,9 +141,9 @@ def _progress(what: str) -> Iterator[None]:
 
     def tick() -> None:
         while not over.wait(TICK_S):
-            print(f"· {what}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)  # noqa: T201  progress
+            print(f"· {what}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
-    print(f"· {what}", file=sys.stderr, flush=True)  # noqa: T201  progress
+    print(f"· {what}", file=sys.stderr, flush=True)
     ticker = threading.Thread(target=tick, daemon=True)
     ticker.start()
     try:
@@ -160,9 +160,9 @@ def _dotted(version: tuple[int, ...]) -> str:
 def main() -> int:
     for name in PROGRAMS:
         try:
-            print(build(name))  # noqa: T201  the command's output
+            print(build(name))
         except (ToolchainMissingError, BuildFailedError) as error:
-            print(error, file=sys.stderr)  # noqa: T201  the command's output
+            print(error, file=sys.stderr)
             return 1
     return 0
 

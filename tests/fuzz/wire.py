@@ -58,7 +58,7 @@ class BrokenPromiseError(AssertionError):
 
 
 def say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - a program for people
+    print(line, flush=True)
 
 
 def promise(kept: bool, text: str) -> None:

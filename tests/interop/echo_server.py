@@ -73,7 +73,7 @@ def make_server(devices: int) -> Server:
 async def serve(sock: socket.socket, devices: int) -> None:
     server = make_server(devices)
     await server.start(sock)
-    print("ready", flush=True)  # noqa: T201 - the caller waits for this line
+    print("ready", flush=True)
     done = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, done.set)

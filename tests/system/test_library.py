@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.system.process import program
 
 import fairlead
 from fairlead.app.daemon import Daemon
@@ -18,7 +19,6 @@ from fairlead.model.clock import SystemClock
 from fairlead.model.errors import UsageError
 from fairlead.observe.journal import Fact, Journal
 from fairlead.testing import Kubelet
-from tests.system.process import program
 
 LED = "example.com/led"
 
@@ -197,3 +197,15 @@ def test_the_public_names_are_there_and_no_others():
         assert getattr(fairlead, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         fairlead.nope  # noqa: B018 - the access is the test
+
+
+async def test_the_example_of_serial_ports_runs(kubelet: Kubelet, kubelet_root: Path):
+    ports = kubelet_root / "dev"
+    ports.mkdir()
+    (ports / "ttyUSB0").touch()
+    example = Path(__file__).parents[2] / "examples" / "serial_ports.py"
+    env = {"FAIRLEAD_PLUGIN_DIR": str(kubelet.plugin_dir), "DEV_ROOT": str(ports)}
+    async with program(str(example), env=env):
+        await kubelet.wait_for_allocatable("example.com/serial-port", 1)
+        pod = await kubelet.run_pod("p", {"main": {"example.com/serial-port": 1}})
+        assert pod.containers["main"].env == {"SERIAL_PORTS": f"{ports}/ttyUSB0"}

@@ -177,7 +177,7 @@ async def test_two_resources_live_and_fail_apart(kubelet: Kubelet, kubelet_root:
 
 
 async def test_nothing_is_left_running(kubelet: Kubelet, kubelet_root: Path):
-    before = {task for task in asyncio.all_tasks()}
+    before = set(asyncio.all_tasks())
     async with running(kubelet, kubelet_root) as node:
         await node.ready()
     leftover = {task for task in asyncio.all_tasks() - before if not task.done() and "grpc" not in repr(task)}

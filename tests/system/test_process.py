@@ -115,7 +115,7 @@ async def test_a_daemon_needs_no_root_in_a_directory_it_may_write(kubelet: Kubel
     nobody = pwd.getpwnam("nobody")
     for path in (kubelet_root, kubelet.plugin_dir):
         os.chown(path, nobody.pw_uid, nobody.pw_gid)
-    os.chmod(kubelet.plugin_dir.parent, 0o755)
+    kubelet.plugin_dir.parent.chmod(0o755)
     for path in kubelet.plugin_dir.iterdir():
         os.chown(path, nobody.pw_uid, nobody.pw_gid)
     config = write_config(kubelet_root, kubelet)

@@ -1,9 +1,8 @@
-"""Changing the configuration of a running daemon: what is good is applied by difference, what is bad changes nothing."""
+"""Changing the configuration of a running daemon: the good is applied by difference, the bad changes nothing."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 from tests.clock import FakeClock
@@ -108,7 +107,7 @@ async def test_a_changed_file_is_noticed_also_through_a_swapped_link(tmp_path: P
     await clock.advance(10)
     assert not seen
     (tmp_path / "..new").symlink_to("two")
-    os.replace(tmp_path / "..new", tmp_path / "..data")
+    (tmp_path / "..new").replace(tmp_path / "..data")
     await clock.advance(2)
     assert seen == [1]
     (tmp_path / "..data").unlink()  # the moment between two versions

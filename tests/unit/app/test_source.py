@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.clock import FakeClock
 
 from fairlead.app.source import Source, Tempo
 from fairlead.app.stock import Ledger, inventory_of, preparing
@@ -18,7 +19,6 @@ from fairlead.model.inventory import Findings, Inventory
 from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.ports import Sink
 from fairlead.policy.rules import Match, Rule
-from tests.clock import FakeClock
 
 GPU = ResourceName("example.com/gpu")
 

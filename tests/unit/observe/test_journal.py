@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 
-from fairlead.observe.journal import Fact, Journal, json_line, text_line, to_stderr
 from tests.clock import FakeClock
+
+from fairlead.observe.journal import Fact, Journal, json_line, text_line, to_stderr
 
 
 async def test_a_fact_is_written_after_the_present_step_not_within_it():
