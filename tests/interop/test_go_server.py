@@ -115,6 +115,28 @@ async def test_our_deadline_cuts_the_kubelets_dial_short(home: Path, kubelet: Go
     assert caught.value.status is Status.DEADLINE_EXCEEDED
 
 
+async def test_a_peer_that_goes_away_finishes_our_call_and_takes_no_other(home: Path, kubelet: GoKubelet) -> None:
+    def options(request: dp.Empty, call: Call) -> dp.DevicePluginOptions:
+        return dp.DevicePluginOptions()
+
+    async with connected(home / "kubelet.sock") as channel:
+        # The kubelet dials back for ten seconds; until our server is there, the call is under way.
+        waiting = asyncio.create_task(channel.unary(dp.REGISTER, registration("late.sock"), timeout_s=10))
+        await asyncio.sleep(0)
+        await kubelet.ask("drain")
+        while True:  # until GOAWAY is here
+            try:
+                await channel.unary(dp.REGISTER, registration("a.sock", version="v0"), timeout_s=10)
+            except RpcError as error:
+                if error.status is Status.UNAVAILABLE:
+                    break
+                assert error.status is Status.UNKNOWN
+        server = Server({dp.GET_OPTIONS: options})
+        await server.start(listen(home / "late.sock"))
+        assert await waiting == dp.Empty()
+        await server.stop(0)
+
+
 async def test_nobody_listening_is_unavailable(home: Path) -> None:
     with pytest.raises(RpcError) as caught:
         await Channel.connect(str(home / "kubelet.sock"), timeout_s=1)

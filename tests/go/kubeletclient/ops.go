@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 var ops = map[string]op{
 	"listen":     opListen,
 	"die":        opDie,
+	"drain":      opDrain,
 	"restart":    opRestart,
 	"connect":    opConnect,
 	"drop":       opDrop,
@@ -42,6 +44,18 @@ func opListen(_ context.Context, k *kubelet, _ *request) (any, error) {
 func opDie(_ context.Context, k *kubelet, _ *request) (any, error) {
 	k.die()
 	return object{"at_ns": monotonicNs()}, nil
+}
+
+// opDrain sends GOAWAY on every connection of kubelet.sock and lets what is under way finish.
+func opDrain(_ context.Context, k *kubelet, _ *request) (any, error) {
+	k.mu.Lock()
+	server := k.server
+	k.mu.Unlock()
+	if server == nil {
+		return nil, errors.New("kubelet.sock is not being served")
+	}
+	go server.GracefulStop()
+	return nil, nil
 }
 
 // opRestart is a kubelet's restart as plugins see it: connections drop; later all sockets vanish and kubelet.sock is new.
