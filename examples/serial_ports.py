@@ -1,4 +1,4 @@
-"""Every USB serial port as a resource: with a health check, a variable for the container, and a lock before each start."""
+"""Every USB serial port as a resource, with a health check and a variable for the container."""
 
 import os
 from collections.abc import Iterator

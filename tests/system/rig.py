@@ -84,7 +84,7 @@ class Node:
                 await self._more.wait()
             return answer
 
-    async def until_fact(self, kind: str, **keys: Any) -> Fact:
+    async def until_fact(self, kind: str, **keys: Any) -> Any:
         return await self.until(lambda: self.find(kind, **keys))
 
     def find(self, kind: str, **keys: Any) -> Fact | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import NewType
+from typing import NewType, TypeAlias
 
 from fairlead.model.errors import InvalidName
 
-DeviceId = NewType("DeviceId", str)
+DeviceId: TypeAlias = str  # plain, so that an author of a plugin writes Device("led0")
 SlotId = NewType("SlotId", str)
 ResourceName = NewType("ResourceName", str)
 

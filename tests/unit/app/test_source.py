@@ -48,7 +48,7 @@ class Box:
 class Probed(Box):
     faults: Any = {}
 
-    async def probe(self, device: Device) -> Cause | None:
+    async def probe(self, device: Device) -> Any:
         answer = self.faults.get(device.id)
         if answer == "hang":
             await asyncio.Event().wait()

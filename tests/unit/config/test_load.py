@@ -125,7 +125,7 @@ def test_flags_win_over_environment_and_both_over_the_file():
     environ = {"FAIRLEAD_PLUGIN_DIR": "/env", "FAIRLEAD_SCAN_INTERVAL": "9s", "FAIRLEAD_LOG_FORMAT": ""}
     config = parse(text, "f", overrides({"--plugin-dir": "/flag"}, environ)).config
     assert config.kubelet.directory == "/flag"
-    assert config.scan.interval == 9
+    assert float(config.scan.interval) == 9
     assert config.log.format == "text"
 
 

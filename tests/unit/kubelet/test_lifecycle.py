@@ -1,7 +1,10 @@
 """The registration life cycle: every way to lose the kubelet leads back to a registered, streaming plugin."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.kubelet import lifecycle as lc
 from fairlead.kubelet.lifecycle import Life, Phase, step
@@ -10,7 +13,7 @@ from fairlead.kubelet.lifecycle import Life, Phase, step
 def play(*events, life=None):
     """Runs events through the machine; returns the life and the actions of the last event."""
     life = life or Life()
-    actions = ()
+    actions: Any = ()
     for event in events:
         life, actions = step(life, event)
     return life, actions
@@ -48,7 +51,7 @@ def test_no_stream_in_time_registers_again_after_a_wait():
     assert life.phase is Phase.BACKOFF
     assert "no stream" in life.reason
     assert actions == (lc.Wait(lc.PACE.backoff_s, jitter=True),)
-    assert step(life, lc.TimerFired()) == (lc.replace(life, phase=Phase.REGISTER), (lc.Register(),))
+    assert step(life, lc.TimerFired()) == (replace(life, phase=Phase.REGISTER), (lc.Register(),))
 
 
 def test_a_late_stream_ends_the_back_off():
@@ -58,8 +61,9 @@ def test_a_late_stream_ends_the_back_off():
 
 def test_refusal_backs_off_with_the_kubelets_words_and_growing_waits():
     life, _ = play(lc.Started(), lc.Bound())
-    waits = []
+    waits: list[float] = []
     for _ in range(12):
+        actions: Any
         life, actions = step(life, lc.RegisterFailed("the kubelet said no"))
         assert life.reason == "the kubelet said no"
         waits.append(actions[0].seconds)

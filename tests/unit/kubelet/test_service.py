@@ -60,7 +60,7 @@ class Bench:
     def _stream(self, change: int) -> None:
         self.streams += change
 
-    def allocate(self, *containers: list[str]) -> dp.AllocateResponse:
+    def allocate(self, *containers: list[str]) -> Any:
         asks = tuple(dp.ContainerAllocateRequest(device_ids=tuple(ids)) for ids in containers)
         return self.handlers[dp.ALLOCATE](dp.AllocateRequest(container_requests=asks), None)
 
@@ -80,7 +80,7 @@ def test_options_are_truthful():
 
 def test_the_list_says_id_health_and_numa():
     given = resource(2, broken=(1,))
-    listed = decode(dp.ListAndWatchResponse, device_list(given))
+    listed: Any = decode(dp.ListAndWatchResponse, device_list(given))
     assert [(device.id, device.health) for device in listed.devices] == [("d0", "Healthy"), ("d1", "Unhealthy")]
     assert [node.id for node in listed.devices[1].topology.nodes] == [1]
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.clock import FakeClock
@@ -40,7 +41,7 @@ def test_a_socket_made_again_is_another_one_even_with_the_same_inode(kubelet_roo
 
 
 def test_watchers_are_told_of_changes_and_of_nothing_else(kubelet_root: Path):
-    watch, seen = SocketWatch(kubelet_root, FakeClock()), []
+    watch, seen = SocketWatch(kubelet_root, FakeClock()), list[Any]()
     leave = watch.follow("a.sock", seen.append)
     watch.look()
     assert seen == []
@@ -59,7 +60,7 @@ def test_watchers_are_told_of_changes_and_of_nothing_else(kubelet_root: Path):
 
 
 def test_what_we_made_ourselves_is_no_news(kubelet_root: Path):
-    watch, seen = SocketWatch(kubelet_root, FakeClock()), []
+    watch, seen = SocketWatch(kubelet_root, FakeClock()), list[Any]()
     watch.follow("a.sock", seen.append)
     with listen(kubelet_root / "a.sock"):
         watch.expect("a.sock")
@@ -69,7 +70,7 @@ def test_what_we_made_ourselves_is_no_news(kubelet_root: Path):
 
 async def test_the_look_is_slow_until_somebody_waits_then_quick_then_slower(kubelet_root: Path):
     clock = FakeClock()
-    watch, seen = SocketWatch(kubelet_root, clock), []
+    watch, seen = SocketWatch(kubelet_root, clock), list[Any]()
     watch.follow("a.sock", seen.append)
     assert watch.pause_s == POLL_S
     running = asyncio.create_task(watch.run())

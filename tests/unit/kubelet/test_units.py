@@ -135,7 +135,8 @@ async def test_a_list_that_grows_too_large_keeps_the_old_one(rig: Rig):
 
 async def test_a_unit_that_crashes_is_told_and_started_again(rig: Rig, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(supervisor_module, "CRASH_BACKOFF_S", 0.01)
-    real, crashes = Unit.run, []
+    real = Unit.run
+    crashes: list[int] = []
 
     async def run(self: Unit) -> None:
         if self.name == GPU and len(crashes) < 2:
