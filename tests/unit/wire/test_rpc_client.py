@@ -240,9 +240,12 @@ async def test_window_is_held_back_from_a_server_that_runs_ahead(stage: Stage) -
     stream = channel.stream(dp.LIST_AND_WATCH, dp.Empty())
     for _ in range(6):
         await anext(stream)
+    marker = asyncio.create_task(channel.unary(dp.ALLOCATE, dp.AllocateRequest()))
+    await stage.until(f.DATA, 3)
     assert (f.WINDOW_UPDATE, 1) not in stage.kinds
     await anext(stream)
     await stage.until(f.WINDOW_UPDATE, 1)
+    marker.cancel()
     await stream.aclose()
     await channel.close()
 

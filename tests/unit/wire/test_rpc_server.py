@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from fairlead.wire.serving import ServerLink
+
 HEAD = [
     (b":method", b"POST"),
     (b":scheme", b"http"),
@@ -31,6 +33,10 @@ HEAD = [
 ]
 ASK = encode(dp.AllocateRequest((dp.ContainerAllocateRequest(("a",)),)))
 ANSWER = dp.AllocateResponse((dp.ContainerAllocateResponse(envs={"A": "a"}),))
+
+
+# Calls that fill many reads, and whose answers are more than any socket buffer holds.
+CROWD = 6000
 
 
 class Peer:
@@ -322,6 +328,60 @@ async def test_a_peer_that_reads_nothing_pauses_us_and_is_left_in_the_end(house:
     await closed.wait()
     assert len(sent) < 20
     assert server.connections == 0
+
+
+async def crowd(house: House, handled: list[int]) -> tuple[Peer, ServerLink]:
+    """A peer that has sent far more calls than it reads answers for, and the server's end of its connection."""
+
+    def count(_request: object, _call: Call) -> bytes:
+        handled.append(1)
+        return bytes(2000)
+
+    server = await house.serve({dp.ALLOCATE: count}, concurrent_streams=CROWD)
+    peer = await house.peer(hello=False)
+    peer.hello({f.INITIAL_WINDOW_SIZE: f.MAX_WINDOW})
+    peer.send(f.window_update(0, f.MAX_WINDOW - f.DEFAULT_WINDOW))
+    peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport can
+    for stream in range(1, 2 * CROWD, 2):
+        peer.ask(stream)
+    for _ in range(300):  # more turns of the loop than it takes to read everything
+        await asyncio.sleep(0)
+    return peer, next(iter(server.links))
+
+
+async def test_calls_are_not_read_while_answers_are_not(house: House) -> None:
+    handled: list[int] = []
+    peer, link = await crowd(house, handled)
+    assert not link.transport.is_reading()
+    assert 0 < len(handled) < CROWD / 2
+    peer.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
+    for stream in range(1, 2 * CROWD, 2):
+        assert (await peer.answer(stream))[0]["grpc-status"] == "0"
+    assert len(handled) == CROWD
+
+
+async def test_a_connection_that_is_left_reads_to_the_end(house: House) -> None:
+    """Input that nobody read would turn the close into a reset, and the peer would lose what we said last."""
+    handled: list[int] = []
+    _, link = await crowd(house, handled)
+    before = len(handled)
+    link.leave()
+    assert link.transport.is_reading()
+    await asyncio.sleep(0)
+    assert len(handled) == before
+
+
+async def test_a_peer_that_said_hello_is_not_waited_for(house: House) -> None:
+    server = await house.serve({dp.ALLOCATE: allocate})
+    peer = await house.peer(hello=False)
+    await peer.frame()
+    timer = next(iter(server.links))._preface
+    assert timer is not None
+    assert not timer.cancelled()
+    peer.hello()
+    peer.ask()
+    await peer.answer()
+    assert timer.cancelled()
 
 
 async def test_a_peer_without_window_is_left_in_the_end(house: House) -> None:
