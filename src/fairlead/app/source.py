@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlead.model.device import Device
 from fairlead.model.errors import FairleadError

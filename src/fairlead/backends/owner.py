@@ -10,8 +10,9 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from fairlead.model.clock import SystemClock
 from fairlead.model.errors import BackendError
@@ -21,8 +22,7 @@ R = TypeVar("R")
 DEADLINE_S = 5.0
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
+class _Call(Struct, eq=False):
     what: str
     run: Callable[[], Any]
     deadline_s: float

@@ -9,10 +9,10 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from fairlead.model.errors import ConfigError
 
@@ -67,8 +67,7 @@ def convert(raw: object, into: type[T], source: str, *, at: str = "", lax: bool 
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """The first thing a decoder stumbles over."""
 
     at: Path  # where the error is shown

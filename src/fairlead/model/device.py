@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from fairlead.model.names import DeviceId
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceNode:
+class DeviceNode(Struct, frozen=True):
     """A device file of the host, and where a container finds it."""
 
     path: str
@@ -17,8 +17,7 @@ class DeviceNode:
     permissions: str = "rw"  # any of r, w, m
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """One physical thing: a GPU, a partition of one, a group of /dev nodes."""
 
     id: DeviceId

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from fairlead.model.device import Device, DeviceNode
 from fairlead.model.names import ResourceName, SlotId
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     host_path: str
     container_path: str
     read_only: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Edits:
+class Edits(Struct, frozen=True):
     env: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[DeviceNode, ...] = ()
     mounts: tuple[Mount, ...] = ()
@@ -31,8 +30,7 @@ class Edits:
 NO_EDITS = Edits()
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """What the kubelet asks to hand to one container. Devices are listed once each, in the order of the slots."""
 
     resource: ResourceName

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Health(StrEnum):
@@ -27,8 +28,7 @@ class CauseKind(StrEnum):
     PERMANENT = "permanent"  # withdrawn until an operator clears it
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     code: str  # short and stable: "xid-79", "probe-timeout"
     kind: CauseKind
     message: str = ""
@@ -37,8 +37,7 @@ class Cause:
         return f"{self.code}: {self.message}" if self.message else self.code
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """A device's health, why, and since when (unix seconds)."""
 
     health: Health = Health.HEALTHY

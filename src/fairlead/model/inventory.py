@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct, field
 
 from fairlead.model.device import Device
 from fairlead.model.health import HEALTHY, Condition
@@ -53,16 +54,14 @@ class Links:
 NO_LINKS = Links()
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """What one scan of a backend found. Says nothing of health: that comes by reports and probes."""
 
     devices: tuple[Device, ...] = ()
     links: Links = NO_LINKS
 
 
-@dataclass(frozen=True)
-class Inventory:
+class Inventory(Struct, frozen=True, dict=True):
     devices: tuple[Device, ...] = ()
     links: Links = NO_LINKS
     conditions: Mapping[DeviceId, Condition] = field(default_factory=dict)

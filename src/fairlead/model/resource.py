@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+
+from msgspec import Struct
 
 from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits
@@ -22,8 +23,7 @@ class Strategy(StrEnum):
     SPREAD = "spread"  # use what is least in use
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """One thing the kubelet may hand out: a device, or a share of it."""
 
     id: SlotId
@@ -31,8 +31,7 @@ class Slot:
     retired_s: float | None = None  # set: no longer offered, listed until it is known to be free
 
 
-@dataclass(frozen=True)
-class Resource:
+class Resource(Struct, frozen=True, dict=True, weakref=True):
     """A named set of slots over one inventory."""
 
     name: ResourceName

@@ -17,8 +17,6 @@ Knows nothing of slots, ids or strategies: devices are positions in a matrix.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from operator import itemgetter
 
 from fairlead.policy.cover import Cover
 from fairlead.policy.groups import Groups, Matrix, find_kinds
@@ -68,19 +66,19 @@ def _first_of_two(weights: Matrix, groups: Groups, numa: Sequence[Sequence[int]]
 def _first_of_many(groups: Groups, numa: Sequence[Sequence[int]], size: int, known: int) -> tuple[int, ...]:
     """Of all groups that some best partition holds, the first by the later objectives."""
     layer = groups.layer(size)
-    cover = Cover(groups, layer, size, known)
+    used = Cover(groups, layer, size, known).used
     block = groups.fields[0] if groups.kinds[0].block else 0
     # With equal links inside, fewer links in all are fewer links cut.
-    keyed = sorted(
-        (-inside, degree, code)
-        for code, inside, degree in zip(layer.codes, layer.inside, layer.degrees, strict=True)
-        if code in cover.candidates and (not block or code & block)
-    )
-    for _, equals in groupby(keyed, itemgetter(0, 1)):
-        for _, members, code in _in_order(groups, numa, [code for _, _, code in equals]):
-            if cover.uses(code):
-                return members
-    raise AssertionError("a best partition holds a full group")
+    best: tuple[int, int] | None = None
+    equals: list[int] = []
+    for code, inside, degree in zip(layer.codes, layer.inside, layer.degrees, strict=True):
+        if code in used and (not block or code & block):
+            key = (inside, -degree)
+            if best is None or key > best:
+                best, equals = key, [code]
+            elif key == best:
+                equals.append(code)
+    return _in_order(groups, numa, equals)[0][1]
 
 
 def _in_order(

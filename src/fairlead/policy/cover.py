@@ -9,12 +9,14 @@ Knows nothing of which group of the partition will be taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from fairlead.policy.groups import Groups, Layer
 
-Entry: TypeAlias = tuple[int, int, int]  # cost, code, size
+Entry: TypeAlias = tuple[int, int, int, int]  # cost, code, size, links inside (of a full group)
+
+_NO_LIMIT = 1 << 200  # a small group is never the weakest: it is no offer to the next request
 
 _FEW = 48  # so few groups are searched faster than they are priced again
 _ROUNDS = 4
@@ -27,7 +29,7 @@ class Cover:
     size should not be left with worse than it must.
     """
 
-    __slots__ = ("_codes", "_costs", "_first_small", "_groups", "_inside", "_search", "_size", "best", "candidates")
+    __slots__ = ("_codes", "_costs", "_first_small", "_groups", "_inside", "_size", "used")
 
     def __init__(self, groups: Groups, full: Layer, size: int, known: int) -> None:
         """`known`: the links inside some partition. The better it is, the less is left to search."""
@@ -38,17 +40,10 @@ class Cover:
             if not budget or len(self._costs) <= _FEW:
                 break
             budget = self._improve_prices(budget, share=2 if number == 0 else 1)
-        self._search = self._searched(range(len(self._costs)))
-        best = self._search.cheapest(groups.whole, budget)
+        search = self._searched()
+        best = search.cheapest(groups.whole, groups.devices, budget)
         assert best is not None, "the known partition is within the budget"
-        self.best = best
-        self._leave_out(best)
-        self._strengthen()
-        self.candidates = dict(zip(self._codes[: self._first_small], self._costs, strict=False))
-
-    def uses(self, code: int) -> bool:
-        """Whether some best partition holds this candidate."""
-        return self._search.cheapest(self._groups.whole - code, self.best - self.candidates[code]) is not None
+        self.used = search.used_by_best(best)
 
     def _set_prices(self, full: Layer) -> int:
         """Each device costs an equal share of the best group that it could be in. Scaled by the size: whole numbers.
@@ -119,43 +114,25 @@ class Cover:
             budget -= step * count
         return budget - self._lower_small()
 
-    def _strengthen(self) -> None:
-        """Leaves out the weak full groups that a best partition can do without."""
-        inside = self._inside[: self._first_small]
-        floors = sorted(set(inside))
-        low, high = 0, len(floors)
-        kept: list[int] = []
-        while high - low > 1:
-            middle = (low + high) // 2
-            strong = [place for place, links in enumerate(inside) if links >= floors[middle]]
-            strong += range(self._first_small, len(self._codes))
-            search = self._searched(strong)
-            if search.cheapest(self._groups.whole, self.best) is None:
-                high = middle
-            else:
-                low = middle
-                self._search, kept = search, strong
-        if kept:
-            self._keep(kept)
-
-    def _searched(self, places: Iterable[int]) -> Search:
+    def _searched(self) -> Search:
         rest = self._groups.devices % self._size
-        entries = [
-            (self._costs[place], self._codes[place], self._size if place < self._first_small else rest)
-            for place in places
-        ]
+        full = zip(self._costs, self._codes[: self._first_small], self._inside, strict=False)
+        small = zip(self._costs[self._first_small :], self._codes[self._first_small :], strict=True)
+        entries = [(cost, code, self._size, inside) for cost, code, inside in full]
+        entries += [(cost, code, rest, _NO_LIMIT) for cost, code in small]
         return Search(self._groups, self._size, entries)
 
 
 class Search:
     """Partitions out of a given list of groups."""
 
-    __slots__ = ("_every", "_failed", "_full", "_groups", "_kind_of", "_known", "_size")
+    __slots__ = ("_every", "_failed", "_full", "_groups", "_kind_of", "_known", "_size", "_strength")
 
     def __init__(self, groups: Groups, size: int, entries: list[Entry]) -> None:
         self._groups, self._size = groups, size
         self._known: dict[int, int] = {0: 0}
         self._failed: dict[int, int] = {}
+        self._strength: dict[int, int] = {0: _NO_LIMIT}
         self._kind_of = [kind for kind, count in enumerate(groups.counts) for _ in range(count.bit_length() + 1)]
         # Some group must hold the lowest device that is left; so groups are found by the lowest kind in them.
         self._every: list[list[Entry]] = [[] for _ in groups.kinds]
@@ -165,27 +142,23 @@ class Search:
             self._every[self._kind_of[(code & -code).bit_length() - 1]].append(entry)
         self._full = [[entry for entry in listed if entry[2] == size] for listed in self._every]
 
-    def cheapest(self, state: int, budget: int) -> int | None:
+    def cheapest(self, state: int, left: int, budget: int) -> int | None:
         """The cost of the cheapest partition of what is left, or None if it is over the budget."""
-        return self._cheapest(state, self._groups.size(state), budget)
-
-    def _cheapest(self, state: int, left: int, budget: int) -> int | None:
         known = self._known.get(state)
         if known is not None:
             return known if known <= budget else None
         if self._failed.get(state, -1) >= budget:
             return None
         guards = self._groups.guards
-        table = self._every if left % self._size else self._full
         best: int | None = None
         limit = budget
-        for cost, code, size in table[self._kind_of[(state & -state).bit_length() - 1]]:
+        for cost, code, size, _ in self._starting(state, left):
             if cost > limit:
                 break
             after = (state | guards) - code
             if after & guards != guards:
                 continue
-            rest = self._cheapest(after ^ guards, left - size, limit - cost)
+            rest = self.cheapest(after ^ guards, left - size, limit - cost)
             if rest is not None:
                 best = cost + rest
                 limit = best - 1
@@ -194,3 +167,51 @@ class Search:
         else:
             self._known[state] = best
         return best
+
+    def used_by_best(self, cost: int) -> set[int]:
+        """The codes of the full groups that are part of a cheapest partition whose weakest full group is strongest."""
+        whole, devices = self._groups.whole, self._groups.devices
+        floor = self._weakest(whole, devices, cost)
+        used: set[int] = set()
+        seen: set[int] = set()
+        todo = [(whole, devices, cost)]
+        while todo:
+            state, left, budget = todo.pop()
+            for entry, rest in self._steps(state, left, budget):
+                step_cost, code, size, inside = entry
+                if inside < floor or self._weakest(rest, left - size, budget - step_cost) < floor:
+                    continue
+                if size == self._size:
+                    used.add(code)
+                if rest not in seen:
+                    seen.add(rest)
+                    todo.append((rest, left - size, budget - step_cost))
+        return used
+
+    def _weakest(self, state: int, left: int, budget: int) -> int:
+        """The links in the weakest full group of a partition that costs no more than this, at best."""
+        known = self._strength.get(state)
+        if known is None:
+            known = -1
+            for (cost, _, size, inside), rest in self._steps(state, left, budget):
+                if inside > known:
+                    known = max(known, min(inside, self._weakest(rest, left - size, budget - cost)))
+            self._strength[state] = known
+        return known
+
+    def _steps(self, state: int, left: int, budget: int) -> Iterator[tuple[Entry, int]]:
+        """The first groups of the partitions within the budget, which is the least there is, and what each leaves."""
+        guards = self._groups.guards
+        for entry in self._starting(state, left):
+            if entry[0] > budget:
+                break
+            after = (state | guards) - entry[1]
+            if after & guards == guards:
+                rest = after ^ guards
+                if self.cheapest(rest, left - entry[2], budget - entry[0]) is not None:
+                    yield entry, rest
+
+    def _starting(self, state: int, left: int) -> list[Entry]:
+        """The groups that hold the lowest device left. The small one is used up when the rest divides evenly."""
+        table = self._every if left % self._size else self._full
+        return table[self._kind_of[(state & -state).bit_length() - 1]]

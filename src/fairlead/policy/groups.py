@@ -6,14 +6,14 @@ So a node of sixteen equal devices has seventeen groups instead of 65,536. Knows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 Matrix: TypeAlias = Sequence[Sequence[int]]  # symmetric, not negative, 0 on the diagonal
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """Devices that are alike; or a block: the devices that must be included, which count as one."""
 
     members: tuple[int, ...]  # ascending
@@ -57,8 +57,7 @@ def find_kinds(weights: Matrix, numa: Sequence[Sequence[int]], must: Sequence[in
     return [Kind(tuple(sorted(forced)), block=True), *found] if forced else found
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """All groups of one size, in parallel lists."""
 
     codes: list[int]

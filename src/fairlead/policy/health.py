@@ -16,7 +16,8 @@ Pure: time comes in as `now_s`. An event that changes nothing returns the same o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlead.model.health import HEALTHY, Cause, CauseKind, Condition, Health
 
@@ -24,8 +25,7 @@ FLAPPING = "flapping"
 _WEIGHT = {CauseKind.APPLICATION: 0, CauseKind.TRANSIENT: 1, CauseKind.NEEDS_RESET: 2, CauseKind.PERMANENT: 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
+class Tuning(Struct, frozen=True):
     suspect_s: float = 60.0  # a second transient fault within this time withdraws the device
     clean_probes: int = 3  # probes in a row that must find nothing before probation
     hold_s: float = 30.0  # shortest time withdrawn, counted from the last fault
@@ -40,8 +40,7 @@ class Tuning:
 DEFAULT = Tuning()
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(Struct, frozen=True):
     """A device's condition, and what the next decision needs to remember."""
 
     condition: Condition = HEALTHY

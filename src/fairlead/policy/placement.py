@@ -10,8 +10,9 @@ Owns the strategies. How groups are found by links is alignment's; how bins are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import compress
+
+from msgspec import Struct
 
 from fairlead.model.errors import BadAsk, UnknownSlots
 from fairlead.model.names import DeviceId, SlotId
@@ -28,8 +29,7 @@ BY_NUMA = "numa"  # no links known: grouped by NUMA node
 BY_INDEX = "index"  # nothing known: lowest index
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """Why a device was taken or not. The score is in links for aligned placement, else in free slots before."""
 
     device: DeviceId
@@ -38,15 +38,13 @@ class Reason:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     slots: tuple[SlotId, ...]  # in device order
     reasons: tuple[Reason, ...] = ()
     fallback: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ask:
+class _Ask(Struct, frozen=True):
     """A checked request, counted per device."""
 
     table: Table

@@ -7,7 +7,7 @@ found out.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from fairlead.model.names import SlotId
 from fairlead.model.resource import Resource, Slot

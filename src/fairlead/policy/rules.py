@@ -6,8 +6,10 @@ Owns the explanation of each decision. Knows nothing of where rules come from.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits
@@ -19,8 +21,7 @@ from fairlead.policy.order import device_key
 from fairlead.policy.sharing import slots_for
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """What a device must be. Every given part must hold; within a part, any pattern. Nothing given: any device."""
 
     ids: tuple[str, ...] = ()
@@ -62,8 +63,7 @@ class Match:
 ANY = Match()
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     match: Match = ANY
     resource: ResourceName | None = None  # None: leave the device out
     replicas: int = 1
@@ -73,8 +73,7 @@ class Rule:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """Which rule a device met, and why not an earlier one. Rules count from 0 here, from 1 in words."""
 
     device: DeviceId
@@ -84,15 +83,13 @@ class Hit:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     resources: tuple[Resource, ...]  # by name; only those with at least one slot
     hits: tuple[Hit, ...]  # in device order
     problems: tuple[str, ...]  # devices left out through no rule's wish
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     """A resource being filled. Its settings are those of the first rule that names it."""
 
     rule: Rule

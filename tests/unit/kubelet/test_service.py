@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.kubelet import service as service_module
 from fairlead.kubelet.frames import container_response, device_list

@@ -1,11 +1,11 @@
 """The size of a device list, to the byte, against google.protobuf."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.model.device import Device
 from fairlead.model.errors import Oversize

@@ -1,12 +1,12 @@
 """A device falls by cause, comes back by cause, and never by silence."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.model.health import Cause, CauseKind, Condition, Health
 from fairlead.policy.health import FLAPPING, Track, Tuning, clean, cleared, fault, next_wakeup_s, tick

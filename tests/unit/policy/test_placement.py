@@ -3,12 +3,12 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.model.device import Device
 from fairlead.model.errors import BadAsk, UnknownSlots

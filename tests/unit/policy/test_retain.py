@@ -1,9 +1,8 @@
 """A slot that may be in use never vanishes."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fairlead.model.health import Health
 from fairlead.model.names import DeviceId, ResourceName, SlotId

@@ -1,9 +1,9 @@
 """First match wins, every device can say why, and one odd device never spoils the others."""
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits

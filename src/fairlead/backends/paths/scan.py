@@ -7,7 +7,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from fairlead.backends.paths.host import HostRoot
 from fairlead.backends.paths.spec import WILDCARD, Entry, Kind
@@ -22,8 +23,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._:-]+")
 _HASH_LENGTH = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(Struct, frozen=True):
     """A path and what stood there. A missing one has no kind."""
 
     path: str
@@ -32,8 +32,7 @@ class Spot:
     number: str = ""  # "char 4:64"; empty for what is no device
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     device: Device
     spots: tuple[Spot, ...]
     mounts: tuple[Mount, ...]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from fairlead.backends.pattern import fill
 from fairlead.backends.sim.links import LEVELS, score_pairs
@@ -17,8 +18,7 @@ from fairlead.model.names import DeviceId, parse_slot_id
 LinkScores = dict[tuple[DeviceId, DeviceId], int]
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(Struct, frozen=True):
     """What a fleet is made of. `wholes` are devices that are offered in parts only."""
 
     devices: tuple[Device, ...] = ()

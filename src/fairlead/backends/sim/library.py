@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from fairlead.backends.sim import fleets as shelf
 from fairlead.backends.sim.spec import Fleet
@@ -16,8 +16,7 @@ from fairlead.model.errors import ConfigError
 _SUFFIX = ".yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class FleetInfo:
+class FleetInfo(Struct, frozen=True):
     name: str
     description: str
     devices: int

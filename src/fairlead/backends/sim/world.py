@@ -6,7 +6,9 @@ Knows no time, no task and no sink: an order gives an `Outcome`, and the backend
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fairlead.backends.sim import spec
 from fairlead.backends.sim.build import Built, build
@@ -19,8 +21,7 @@ from fairlead.model.inventory import Findings, Links
 from fairlead.model.names import DeviceId
 
 
-@dataclass(slots=True)
-class Card:
+class Card(Struct):
     """A device and its present state."""
 
     device: Device
@@ -34,8 +35,7 @@ class Card:
         self.probe_takes_s, self.hung = 0.0, False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What an order did: one line for people, and what a watcher has to be told."""
 
     line: str
