@@ -55,7 +55,7 @@ def as_json(results: Results, facts: dict[str, Any], notes: Sequence[str]) -> di
 def _line(results: Results, row: Row) -> tuple[str, ...]:
     title = f"{row.title} ({row.unit})" if row.unit else row.title
     values = [_spread(results.spread(row.key, name), row.digits) for name in (OURS, AIO, GO)]
-    ratios = [_spread(results.ratio(row.key, name), 2) for name in (AIO, GO)]
+    ratios = [_spread(results.ratio(row.key, name), 2) if row.compared else "" for name in (AIO, GO)]
     return (title, *values, *ratios)
 
 

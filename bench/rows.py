@@ -17,6 +17,7 @@ class Row:
     title: str
     unit: str
     digits: int = 2
+    compared: bool = True  # whether a ratio says anything
 
 
 ROWS = (
@@ -32,7 +33,7 @@ ROWS = (
     Row("rss", "RSS", "MB", 1),
     Row("threads", "threads", "", 0),
     Row("fds", "open files", "", 0),
-    Row("idle_cpu", "idle CPU", "% of a core", 3),
+    Row("idle_cpu", "idle CPU", "% of a core", 3, compared=False),
     Row("slots_first_frame", "60,000 slots: ListAndWatch → list", "s", 3),
     Row("slots_pss", "60,000 slots: PSS on top", "MB", 1),
     Row("place_128", "placement, 128 devices, worst", "ms", 2),
