@@ -119,12 +119,6 @@ class Groups:
                 chosen += kind.first((code & field) >> shift)
         return tuple(sorted(chosen))
 
-    def size(self, code: int) -> int:
-        return sum(
-            kind.unit * ((code & field) >> shift)
-            for kind, field, shift in zip(self.kinds, self.fields, self.shifts, strict=True)
-        )
-
     def _build(self, weights: Matrix, code_bits: int) -> list[tuple[list[int], list[int]]]:
         """By size: the links inside, and the packed sums. A layer takes from the smaller ones of the kinds before."""
         ones = [kind.first(1) for kind in self.kinds]

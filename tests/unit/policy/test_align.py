@@ -79,7 +79,9 @@ def test_the_next_request_counts_as_much_as_this_one() -> None:
 
 def test_between_equal_sums_the_even_partition_is_taken() -> None:
     # (0, 1) and (2, 3) hold 5 each; (0, 2) and (1, 3) hold 8 and 2.
-    assert align(matrix(4, {(0, 1): 5, (2, 3): 5, (0, 2): 8, (1, 3): 2}), [()] * 4, [], 2) == (0, 1)
+    links = {(0, 1): 5, (2, 3): 5, (0, 2): 8, (1, 3): 2}
+    assert align(matrix(4, links), [()] * 4, [], 2) == (0, 1)
+    assert align(matrix(5, links), [()] * 5, [], 2) == (0, 1)  # a remainder is not the weakest group
 
 
 def test_what_must_be_included_pulls_its_partners() -> None:
