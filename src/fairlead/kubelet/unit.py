@@ -10,6 +10,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -22,8 +23,7 @@ from fairlead.model.names import ResourceName, socket_name
 from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
 from fairlead.wire import deviceplugin as dp
-from fairlead.wire import pluginregistration as pr
-from fairlead.wire.rpc import Call, Channel, RpcError, Server, Status
+from fairlead.wire.rpc import Call, Channel, Method, RpcError, Server, Status
 from fairlead.wire.unix import SocketPathError, listen
 
 # The kubelet dials us back for up to 10 s inside Register; a shorter deadline would cut that dial short.
@@ -145,8 +145,7 @@ class Unit:
         service = Service(offers, self._outfit, self._place.record, self._on_stream)
         handlers = dict(service.handlers())
         if self.life.watched:
-            handlers[pr.GET_INFO] = self._info
-            handlers[pr.NOTIFY_REGISTRATION_STATUS] = self._notified
+            handlers |= self._watched_handlers()
         server = Server(handlers, on_error=self._on_error)
         try:
             await server.start(listen(self.socket))
@@ -185,7 +184,7 @@ class Unit:
     async def _call_kubelet(self) -> None:
         kubelet, serving = self._place.kubelet_socket, self._serving
         if kubelet is None or serving is None:
-            return  # the plugin watcher calls us: see _notified
+            return  # the plugin watcher calls us: see _watched_handlers
         try:
             channel = await Channel.connect(str(kubelet), timeout_s=CONNECT_DEADLINE_S)
             try:
@@ -203,17 +202,23 @@ class Unit:
         else:
             self._post(lc.Registered())
 
-    def _info(self, _request: pr.InfoRequest, _call: Call) -> pr.PluginInfo:
-        return pr.PluginInfo(
-            type="DevicePlugin", name=self.name, endpoint=str(self.socket), supported_versions=(dp.VERSION,)
-        )
+    def _watched_handlers(self) -> dict[Method[Any, Any], Callable[..., Any]]:
+        """What the plugin watcher asks: who are you, and did it work."""
+        from fairlead.wire import pluginregistration as pr  # noqa: PLC0415 - the usual way to register needs it not
 
-    def _notified(self, status: pr.RegistrationStatus, _call: Call) -> pr.RegistrationStatusResponse:
-        if status.plugin_registered:
-            self._post(lc.Registered())
-        else:
-            self._post(lc.RegisterFailed(status.error or "the kubelet did not say why"))
-        return pr.RegistrationStatusResponse()
+        def info(_request: pr.InfoRequest, _call: Call) -> pr.PluginInfo:
+            return pr.PluginInfo(
+                type="DevicePlugin", name=self.name, endpoint=str(self.socket), supported_versions=(dp.VERSION,)
+            )
+
+        def notified(status: pr.RegistrationStatus, _call: Call) -> pr.RegistrationStatusResponse:
+            if status.plugin_registered:
+                self._post(lc.Registered())
+            else:
+                self._post(lc.RegisterFailed(status.error or "the kubelet did not say why"))
+            return pr.RegistrationStatusResponse()
+
+        return {pr.GET_INFO: info, pr.NOTIFY_REGISTRATION_STATUS: notified}
 
     # --- Signals and the timer ------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -11,8 +11,7 @@ MIB = 1024 * KIB
 MAX_MESSAGE_BYTES = 4 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What one connection may cost us. The defaults suit a kubelet on a unix socket."""
 
     # One message, either way in.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,8 +43,7 @@ class RpcError(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class Method(Generic[Req, Resp]):
+class Method(Struct, Generic[Req, Resp], frozen=True):
     """One method of a service. `streaming` means that the server answers with a stream."""
 
     path: str

@@ -1,4 +1,4 @@
-"""Messages as frozen dataclasses, and protobuf's wire format for them (proto3).
+"""Messages as frozen structs, and protobuf's wire format for them (proto3).
 
 A class says its fields; the functions that encode and decode it are written out in Python when first needed, because
 a loop over field descriptions is too slow for a list of 60,000 devices. Knows no service and no transport.
@@ -7,16 +7,16 @@ a loop over field descriptions is too slow for a list of 60,000 devices. Knows n
 from __future__ import annotations
 
 import sys
-from dataclasses import MISSING, Field, dataclass, fields
-from dataclasses import field as dataclass_field
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, dataclass_transform
+
+import msgspec
 
 from fairlead.wire.varint import DecodeError, EncodeError, read_varint, skip_field, write_varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DecodeError", "EncodeError", "decode", "encode", "field", "message"]
+__all__ = ["DecodeError", "EncodeError", "decode", "encode", "field", "fields_of", "message"]
 
 M = TypeVar("M")
 
@@ -29,50 +29,54 @@ _INTS = {
 }
 
 
+class FieldSpec(NamedTuple):
+    """One field of a message, as its class wrote it down."""
+
+    name: str
+    type: str  # the annotation, as text
+    number: int
+    kind: str  # matters to integers only
+
+
 def field(number: int, *, kind: str = "int64") -> Any:
     """A field and its number. `kind` matters to integers only."""
-    return dataclass_field(default=MISSING, metadata={"number": number, "kind": kind})
+    return number, kind
 
 
 # `field` is no field specifier to type checkers on purpose: an assigned value means a default, which every field has.
 @dataclass_transform(frozen_default=True)
 def message(cls: type[M]) -> type[M]:
-    """Makes a frozen, slotted dataclass whose fields default to proto3's zero values.
+    """Makes a frozen struct whose fields default to proto3's zero values.
 
     The module must import annotations from __future__: types are read as text, so that nothing is resolved at import.
     """
-    for name, kind in cls.__annotations__.items():
-        spec: Field[Any] = getattr(cls, name)
-        if kind.startswith("tuple["):
-            spec.default = ()
-        elif kind.startswith("Mapping["):
-            spec.default_factory = dict
-        elif kind.endswith("| None"):
-            spec.default = None
-        else:
-            spec.default = _DEFAULTS[kind]
-    # Without a text of its own a dataclass computes its signature for one, which costs more than the rest of it.
-    cls.__doc__ = cls.__doc__ or cls.__name__
-    made = dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
-    # One of each for all messages: dataclass would compile them anew per class, half of the import time of a service.
-    for shared in (__eq__, __hash__, __repr__):
-        setattr(made, shared.__name__, shared)
-    return made
+    specs = tuple(FieldSpec(name, kind, *getattr(cls, name)) for name, kind in cls.__annotations__.items())
+    made: Any = msgspec.defstruct(
+        cls.__name__,
+        [(spec.name, Any, _default(spec.type)) for spec in specs],
+        module=cls.__module__,
+        namespace={"__doc__": cls.__doc__},
+        frozen=True,
+    )
+    _FIELDS[made] = specs
+    return cast("type[M]", made)
 
 
-def __eq__(self: Any, other: object) -> bool:  # noqa: N807 - becomes a method of every message
-    names: tuple[str, ...] = self.__slots__
-    if type(other) is not type(self):
-        return NotImplemented
-    return all(getattr(self, name) == getattr(other, name) for name in names)
+def fields_of(cls: type) -> tuple[FieldSpec, ...]:
+    if cls not in _FIELDS:
+        raise TypeError(f"{cls.__name__} is not a message")
+    return _FIELDS[cls]
 
 
-def __hash__(self: Any) -> int:  # noqa: N807 - as above
-    return hash(tuple(getattr(self, name) for name in self.__slots__))
+def _default(kind: str) -> Any:
+    if kind.startswith("tuple["):
+        return ()
+    if kind.startswith("Mapping["):
+        return msgspec.field(default_factory=dict)
+    return None if kind.endswith("| None") else _DEFAULTS[kind]
 
 
-def __repr__(self: Any) -> str:  # noqa: N807 - as above
-    return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+_FIELDS: dict[type, tuple[FieldSpec, ...]] = {}
 
 
 def encode(msg: object) -> bytes:
@@ -131,12 +135,12 @@ def _write_int(kind: str, where: str) -> Callable[[int], bytes]:
 def _compile_encoder(cls: type) -> Callable[[Any], bytes]:
     env: dict[str, Any] = {}
     body: list[str] = ["def encode(m):", " out = []"]
-    for i, spec in enumerate(sorted(fields(cls), key=lambda f: f.metadata["number"])):
-        kind, number = str(spec.type), spec.metadata["number"]
+    for i, spec in enumerate(sorted(fields_of(cls), key=lambda spec: spec.number)):
+        kind, number = spec.type, spec.number
         body.append(f" v = m.{spec.name}")
         env[f"tag0_{i}"] = write_varint(number << 3)
         env[f"put{i}"] = _write_bytes(write_varint(number << 3 | 2))
-        env[f"int{i}"] = _write_int(spec.metadata["kind"], f"{cls.__name__}.{spec.name}")
+        env[f"int{i}"] = _write_int(spec.kind, f"{cls.__name__}.{spec.name}")
         optional = kind.endswith("| None")
         item = kind.removesuffix("| None").strip()
         body.append(" if v is not None:" if optional else " if v:")
@@ -233,9 +237,9 @@ def _compile_decoder(cls: type) -> Callable[[bytes, int, int], Any]:
     first: list[str] = []
     loop: list[str] = []
     last: list[str] = []
-    for i, spec in enumerate(fields(cls)):
-        kind, number = str(spec.type), spec.metadata["number"]
-        env[f"narrow{i}"] = _narrow(spec.metadata["kind"])
+    for i, spec in enumerate(fields_of(cls)):
+        kind, number = spec.type, spec.number
+        env[f"narrow{i}"] = _narrow(spec.kind)
         repeated = kind.startswith("tuple[")
         item = kind[len("tuple[") :].split(",", maxsplit=1)[0] if repeated else kind.removesuffix("| None").strip()
         scalar = {"bool": "n != 0", "int": f"narrow{i}(n)"}.get(item)
@@ -272,7 +276,7 @@ def _compile_decoder(cls: type) -> Callable[[bytes, int, int], Any]:
         elif item not in _DEFAULTS:
             first.append(f" v{i} = []")
         else:
-            first.append(f" v{i} = {spec.default!r}")
+            first.append(f" v{i} = {_default(kind)!r}")
     skip = "at = skip(data, at, end, tag)"
     body = ["def decode(data, at, end):", *first, " while at < end:"]
     body += ["  tag = data[at]; at += 1", "  if tag > 127: tag, at = varint(data, at - 1)"]

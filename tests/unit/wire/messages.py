@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import fields, is_dataclass
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2, pluginregistration_v1_pb2, podresources_v1_pb2
 from fairlead.wire import deviceplugin, pluginregistration, podresources
+from fairlead.wire.proto import fields_of
 
 PAIRS: list[tuple[type, Any]] = [
     (cls, getattr(theirs, name))
@@ -19,7 +20,7 @@ PAIRS: list[tuple[type, Any]] = [
         (pluginregistration, pluginregistration_v1_pb2),
     )
     for name, cls in vars(ours).items()
-    if isinstance(cls, type) and is_dataclass(cls) and cls.__module__ == ours.__name__
+    if isinstance(cls, type) and issubclass(cls, msgspec.Struct) and cls.__module__ == ours.__name__
 ]
 IDS = [f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}" for cls, _ in PAIRS]
 
@@ -46,26 +47,25 @@ def values(cls: type) -> st.SearchStrategy[Any]:
             return {"str": _TEXT, "bool": st.booleans(), "int": _INTS[int_kind]}[kind]
         return values(getattr(module, kind))
 
-    assert is_dataclass(cls)
-    return st.builds(cls, *(of(str(f.type), f.metadata["kind"]) for f in fields(cls)))
+    return st.builds(cls, *(of(f.type, f.kind) for f in fields_of(cls)))
 
 
 def to_theirs(msg: Any, theirs: Any) -> Any:
     """The same message as an object of google.protobuf, field by field, matched by number."""
     out = theirs()
-    for spec in fields(msg):
+    for spec in fields_of(type(msg)):
         value = getattr(msg, spec.name)
-        name = theirs.DESCRIPTOR.fields_by_number[spec.metadata["number"]].name
+        name = theirs.DESCRIPTOR.fields_by_number[spec.number].name
         if isinstance(value, tuple):
             target = getattr(out, name)
             for item in value:
-                if is_dataclass(item):
+                if isinstance(item, msgspec.Struct):
                     target.add().CopyFrom(to_theirs(item, _class_of(theirs, name)))
                 else:
                     target.append(item)
         elif isinstance(value, dict):
             getattr(out, name).update(value)
-        elif is_dataclass(value):
+        elif isinstance(value, msgspec.Struct):
             getattr(out, name).CopyFrom(to_theirs(value, _class_of(theirs, name)))
             getattr(out, name).SetInParent()
         elif value is not None:

@@ -1,0 +1,155 @@
+"""Runs the blocks of one page in order, in one directory, beside an embedded kubelet: a page is one story.
+
+Owns the processes it starts and ends them. The environment points `fairlead` at the kubelet of the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.docs.blocks import Block, Command, commands
+
+from fairlead.app.opening import open_backends
+from fairlead.backends.sim.build import build
+from fairlead.backends.sim.library import load_fleet
+from fairlead.backends.strict import parse_yaml
+from fairlead.config.load import parse
+from fairlead.model.clock import SystemClock
+from fairlead.testing import Kubelet
+
+PATIENCE_S = 20.0
+CONFIG = "fairlead.yaml"
+
+
+class Story:
+    def __init__(self, kubelet: Kubelet, root: Path) -> None:
+        self._kubelet = kubelet
+        self._root = root
+        self._started: list[asyncio.subprocess.Process] = []
+        self._tellers: dict[str, Callable[[Block], Any]] = {
+            "console": self._console,
+            "python": self._python,
+            "yaml": self._yaml,
+        }
+        self._env = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")} | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(root),
+            "NO_COLOR": "1",
+            "FAIRLEAD_PLUGIN_DIR": str(kubelet.plugin_dir),
+            "FAIRLEAD_POD_RESOURCES": str(kubelet.podresources_socket),
+            "FAIRLEAD_STATUS_SOCKET": str(root / "fairlead.sock"),
+        }
+
+    async def tell(self, block: Block) -> None:
+        teller = self._tellers.get(block.language)
+        if teller is not None and block.mark != "skip":
+            await teller(block)
+
+    async def end(self) -> None:
+        """What was left running must end well when it is told to."""
+        for process in self._started:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            codes = [await process.wait() for process in self._started]
+        assert not any(codes), f"what ran in the background ended with {codes}:\n{self._log()}"
+
+    # --- Blocks ---------------------------------------------------------------------------------------------------
+
+    async def _console(self, block: Block) -> None:
+        if block.mark == "daemon":
+            await self._start(Command(block.where, f"fairlead run --config {CONFIG}", ()))
+        for command in commands(block):
+            await (self._start(command) if block.mark == "background" else self._run(command))
+
+    async def _python(self, block: Block) -> None:
+        path = self._write(block, "block.py")
+        compile(block.text, block.where, "exec")
+        if block.mark != "file":
+            await self._run(Command(block.where, f"python {path.name}", ()))
+
+    async def _yaml(self, block: Block) -> None:
+        path = self._write(block, "block.yaml")
+        if block.mark == "fleet":
+            fleet, source = load_fleet(str(path))
+            build(fleet.devices, fleet.name, source)
+            return
+        raw = parse_yaml(block.text, block.where)
+        # A page may show only the part it speaks of.
+        text = block.text
+        text += "" if "backends" in raw else "\nbackends: [{kind: sim}]\n"
+        text += "" if "rules" in raw else "\nrules: [{resource: example.com/gpu}]\n"
+        before = Path.cwd()
+        os.chdir(self._root)  # a configuration may name a fleet beside it
+        try:
+            open_backends(parse(text, block.where), SystemClock())
+        finally:
+            os.chdir(before)
+
+    def _write(self, block: Block, name: str) -> Path:
+        path = self._root / (block.word if block.mark in {"file", "fleet"} else name)
+        beside = path.with_suffix(".new")  # a daemon may be reading it
+        beside.write_text(block.text)
+        return beside.replace(path)
+
+    # --- Commands -------------------------------------------------------------------------------------------------
+
+    async def _run(self, command: Command) -> None:
+        process = await self._spawn(command, asyncio.subprocess.PIPE)
+        async with asyncio.timeout(PATIENCE_S):
+            printed, _ = await process.communicate()
+        told = printed.decode()
+        said = f"{command.where}: $ {command.text}\n{told}\n{self._log()}"
+        assert process.returncode == 0, f"exit code {process.returncode}: {said}"
+        lines = iter(told.splitlines())
+        for shown in command.shown:
+            pattern = re.compile(_as_pattern(shown))
+            assert any(pattern.fullmatch(_plain(line)) for line in lines), f"not printed: {shown!r}\n{said}"
+
+    async def _start(self, command: Command) -> None:
+        """Starts what does not end, and waits until the kubelet has its list."""
+        before = sum(self._kubelet.node().allocatable.values())
+        with (self._root / "background.log").open("ab") as log:
+            self._started.append(await self._spawn(command, log))
+        died = asyncio.create_task(self._started[-1].wait())
+        seen = asyncio.create_task(
+            self._kubelet.wait_for(lambda: sum(self._kubelet.node().allocatable.values()) > before, PATIENCE_S)
+        )
+        await asyncio.wait({died, seen}, return_when=asyncio.FIRST_COMPLETED)
+        died.cancel()
+        assert seen.done(), f"{command.where}: {command.text} ended too early:\n{self._log()}"
+        await seen
+
+    async def _spawn(self, command: Command, output: Any) -> asyncio.subprocess.Process:
+        # exec: a signal must reach the program, not the shell around it.
+        text = f"exec {command.text}" if output is not asyncio.subprocess.PIPE else command.text
+        return await asyncio.create_subprocess_exec(
+            "bash",
+            "-c",
+            text,
+            cwd=self._root,
+            env=self._env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+
+    def _log(self) -> str:
+        log = self._root / "background.log"
+        return f"in the background:\n{log.read_text()[-3000:]}" if log.exists() else ""
+
+
+def _plain(line: str) -> str:
+    return " ".join(line.split())
+
+
+def _as_pattern(shown: str) -> str:
+    """`...` stands for anything, also nothing; spaces only part words."""
+    return ".*".join(re.escape(part) for part in _plain(shown).split("..."))
