@@ -9,9 +9,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from fairlead.model.names import ResourceName, SlotId
-from fairlead.wire import podresources as pr
-from fairlead.wire.limits import Limits
-from fairlead.wire.rpc import Channel, RpcError
+from fairlead.wire.rpc import Channel, Limits, RpcError
 
 DEADLINE_S = 5.0
 # A node with 250 pods and long id lists answers in megabytes; the kubelet's own clients allow 16 MiB.
@@ -43,6 +41,8 @@ class Unknown(Struct, frozen=True):
 
 
 async def read_holdings(socket: Path, *, timeout_s: float = DEADLINE_S) -> Holdings | Unknown:
+    from fairlead.wire import podresources as pr  # noqa: PLC0415 - loaded by whoever asks
+
     if not os.path.exists(socket):  # noqa: ASYNC240, PTH110 - one stat of a local file
         return Unknown(f"{socket} is not there")
     try:

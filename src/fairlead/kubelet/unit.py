@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from fairlead.kubelet import lifecycle as lc
 from fairlead.kubelet.service import Offer, Outfit, Record, Service, make_offer
@@ -43,7 +43,7 @@ class Place(Struct, frozen=True):
     clock: Clock
     record: Record
     pace: lc.Pace = lc.PACE
-    jitter: Callable[[], float] = field(default=random.random)
+    jitter: Callable[[], float] = lambda: os.urandom(1)[0] / 255  # `random` would load OpenSSL for it
     socket_name: Callable[[ResourceName], str] = socket_name
 
 

@@ -7,14 +7,13 @@ been answered.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
+import msgspec
 
 from fairlead.model.ports import Clock
 
@@ -23,7 +22,7 @@ CAPACITY = 1000
 VALUES_SHOWN = 8
 
 
-class Fact(Struct, frozen=True):
+class Fact(msgspec.Struct, frozen=True):
     seq: int
     at_s: float
     kind: str
@@ -75,7 +74,7 @@ def text_line(fact: Fact) -> str:
 
 def json_line(fact: Fact) -> str:
     keys = {key: plain(value) for key, value in fact.keys.items()}
-    return json.dumps({"at": _stamp(fact.at_s), "event": fact.kind, **keys}, ensure_ascii=False)
+    return msgspec.json.encode({"at": _stamp(fact.at_s), "event": fact.kind, **keys}).decode()
 
 
 def to_stderr(form: Callable[[Fact], str]) -> Write:
@@ -105,4 +104,4 @@ def _text(value: Any) -> str:
     if isinstance(shown, float):
         return f"{shown:g}"
     text = str(shown)
-    return json.dumps(text, ensure_ascii=False) if not text.isprintable() or any(c in text for c in ' "=') else text
+    return msgspec.json.encode(text).decode() if not text.isprintable() or any(c in text for c in ' "=') else text
