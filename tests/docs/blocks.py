@@ -6,11 +6,12 @@ A mark is an HTML comment on the line before the fence, such as `<!-- test: back
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LANGUAGES = {"console", "python", "yaml", "json", "text"}
+LANGUAGES = {"console", "python", "yaml", "ini", "json", "text"}
 # What a mark may say, and whether a word must follow.
 MARKS = {"skip": True, "file": True, "fleet": True, "daemon": False, "background": False}
 
@@ -48,9 +49,11 @@ def read_blocks(page: Path) -> list[Block]:
         if fence is None:
             number += 1
             continue
-        end = lines.index(fence[1], number + 1)
+        end = next((n for n in range(number + 1, len(lines)) if lines[n].strip() == fence[1]), None)
+        if end is None:
+            raise ValueError(f"{page.relative_to(ROOT)}:{number + 1}: the block is not closed")
         mark = _MARK.fullmatch(lines[number - 1].strip()) if number else None
-        text = "\n".join(lines[number + 1 : end]) + "\n"
+        text = textwrap.dedent("\n".join(lines[number + 1 : end])) + "\n"
         given = (mark[1], mark[2] or "") if mark else ("", "")
         blocks.append(Block(page, number + 1, fence[2], text, *given))
         number = end + 1

@@ -37,6 +37,7 @@ class Story:
             "console": self._console,
             "python": self._python,
             "yaml": self._yaml,
+            "ini": self._ini,
         }
         self._env = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")} | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -92,6 +93,9 @@ class Story:
             open_backends(parse(text, block.where), SystemClock())
         finally:
             os.chdir(before)
+
+    async def _ini(self, block: Block) -> None:
+        self._write(block, "block.ini")
 
     def _write(self, block: Block, name: str) -> Path:
         path = self._root / (block.word if block.mark in {"file", "fleet"} else name)
@@ -152,4 +156,4 @@ def _plain(line: str) -> str:
 
 def _as_pattern(shown: str) -> str:
     """`...` stands for anything, also nothing; spaces only part words."""
-    return ".*".join(re.escape(part) for part in _plain(shown).split("..."))
+    return ".*".join(re.escape(part.strip()) for part in _plain(shown).split("..."))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import LANGUAGES, MARKS, ROOT, pages, read_blocks
+from tests.docs.blocks import LANGUAGES, MARKS, ROOT, Block, pages, read_blocks
 from tests.docs.story import Story
 
 from fairlead.testing import Kubelet
@@ -32,15 +32,13 @@ def test_blocks_are_of_known_kinds_and_a_skipped_one_says_why(page: Path):
             assert bool(block.word) == MARKS[block.mark], f"{block.where}: 'test: {block.mark}' and its word"
 
 
-async def test_a_wrong_line_of_output_is_noticed(kubelet: Kubelet, kubelet_root: Path, tmp_path: Path):
+async def test_a_wrong_line_of_output_is_noticed(kubelet: Kubelet, kubelet_root: Path):
     page = ROOT / "invented.md"
     for text, words in (
         ("$ echo one\ntwo\n", "not printed: 'two'"),
         ("$ printf 'a\\nb\\n'\nb\na\n", "not printed: 'a'"),
         ("$ false\n", "exit code 1"),
     ):
-        from tests.docs.blocks import Block
-
         with pytest.raises(AssertionError, match=words):
             await Story(kubelet, kubelet_root).tell(Block(page, 1, "console", text))
     await Story(kubelet, kubelet_root).tell(Block(page, 1, "console", "$ echo one   and two\none ... two\n"))

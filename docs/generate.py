@@ -1,0 +1,193 @@
+"""Writes docs/reference from the code: `python -m docs.generate`. `--check` only says whether it is up to date.
+
+Owns the shape of these pages. What they say is in the structs of the configuration and in the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from fairlead.cli.commands import cli
+from fairlead.config.load import schema
+from fairlead.config.reference import EXAMPLE, Key, keys
+from fairlead.config.settings import CONFIG_ENV, DEFAULT_CONFIG, SETTINGS
+
+COMMAND = "python -m docs.generate"
+REFERENCE = Path(__file__).with_name("reference")
+MADE = f"<!-- Made by `{COMMAND}`. Change the code, not this page. -->"
+
+
+def pages() -> Mapping[str, str]:
+    """Every generated file of the reference, by name."""
+    return {
+        "configuration.md": _page(_configuration()),
+        "commands.md": _page(_commands()),
+        "fairlead.schema.json": json.dumps(schema(), indent=2) + "\n",
+    }
+
+
+def stale() -> list[str]:
+    """The files that differ from what the code says now."""
+    return [name for name, text in pages().items() if _read(REFERENCE / name) != text]
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _page(parts: Iterable[str]) -> str:
+    return "\n\n".join([MADE, *parts]) + "\n"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head)]
+    lines += [["---"] * len(lines[0])]
+    lines += [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+# --- Configuration ----------------------------------------------------------------------------------------------------
+
+
+def _configuration() -> Iterator[str]:
+    known = keys()
+    parents = _parents(known)
+    yield "# Configuration"
+    yield (
+        "One YAML file. Unknown keys, wrong types and contradictions are refused, all at once, each with its line. "
+        "`fairlead config explain KEY` prints the same text; "
+        "[fairlead.schema.json](fairlead.schema.json) is the same as a JSON Schema, for editors."
+    )
+    yield f"```yaml\n{EXAMPLE}```"
+    yield "## Top level"
+    yield _keys(key for key in known if "." not in key.path)
+    yield (
+        "The keys of an entry of `backends` belong to the backend, except for two. `kind` names the backend: "
+        "[sim](../guide/simulated-hardware.md), [paths](../guide/any-device-path.md), or one of another package. "
+        "`name` is what `match.backend` looks at; it defaults to the kind."
+    )
+    for parent in parents:
+        yield f"## {parent}"
+        yield _keys(key for key in known if _parent(key) == parent)
+    yield "## Durations, sizes and patterns"
+    yield (
+        "A duration is a number of seconds, or text such as `250ms`, `5s`, `1m`, `2h`. "
+        "A size is a number of bytes, or text such as `80GiB` or `24GB`. "
+        "A pattern is a shell glob: `*`, `?`, `[ab]`."
+    )
+    yield "## Flags and environment"
+    yield (
+        "The common settings can also be given as flags or in the environment. "
+        "A flag wins over the environment, and both win over the file. An empty variable counts as not set."
+    )
+    yield _table(
+        ("flag", "environment", "key", "meaning"),
+        [
+            (_code("--config"), _code(CONFIG_ENV), "", f"The configuration file. Default: `{DEFAULT_CONFIG}`."),
+            *((_code(one.flag), _code(one.env), _code(".".join(one.path)), one.help) for one in SETTINGS),
+            ("", _code("FAIRLEAD_DEBUG"), "", "Set to anything: a defect shows its traceback."),
+        ],
+    )
+
+
+def _parent(key: Key) -> str:
+    return key.path.rpartition(".")[0]
+
+
+def _parents(known: Iterable[Key]) -> list[str]:
+    return list(dict.fromkeys(parent for key in known if (parent := _parent(key))))
+
+
+def _keys(some: Iterable[Key]) -> str:
+    return _table(
+        ("key", "kind", "default", "meaning", "example"),
+        (
+            (
+                _code(key.path.rpartition(".")[2]),
+                key.kind,
+                _code(key.default),
+                key.text,
+                ", ".join(_code(json.dumps(example)) for example in key.examples),
+            )
+            for key in some
+        ),
+    )
+
+
+# --- Commands ---------------------------------------------------------------------------------------------------------
+
+
+def _commands() -> Iterator[str]:
+    yield "# Commands"
+    yield "`fairlead COMMAND --help` prints the same text."
+    yield str(cli.epilog)
+    for path, command in _walk(cli, "fairlead"):
+        yield f"## {path}"
+        yield from _command(path, command)
+
+
+def _walk(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in sorted(group.commands.items()):
+        if isinstance(command, click.Group):
+            yield from _walk(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def _command(path: str, command: click.Command) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    yield f"```text\n{path} {' '.join(command.collect_usage_pieces(context))}\n```"
+    for paragraph in (command.help or "").split("\n\n"):
+        # click's mark for lines that must stay as they are.
+        if paragraph.startswith("\b\n"):
+            yield _verbatim(paragraph)
+        else:
+            yield " ".join(paragraph.split())
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    common = {"--config", *(setting.flag for setting in SETTINGS)}
+    if not common <= {name for option in options for name in option.opts}:
+        common = set()
+    rows = [_option(option, context) for option in options if not common & set(option.opts)]
+    if common:
+        rows.append(("", "and the [common settings](configuration.md#flags-and-environment)"))
+    if rows:
+        yield _table(("option", "meaning"), rows)
+
+
+def _verbatim(paragraph: str) -> str:
+    lines = [line.strip() for line in paragraph.splitlines()[1:]]
+    return "\n".join(["```text", *lines, "```"])
+
+
+def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
+    names = ", ".join(option.opts)
+    if not option.is_flag:
+        names += f" {option.make_metavar(context)}"
+    text = option.help or ""
+    if option.show_default and option.default is not None:
+        text += f" Default: {_code(str(option.default))}."
+    return _code(names), text
+
+
+def main(args: list[str]) -> int:
+    if args == ["--check"]:
+        for name in stale():
+            sys.stderr.write(f"docs/reference/{name} is not what the code says; run: {COMMAND}\n")
+        return 1 if stale() else 0
+    REFERENCE.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
