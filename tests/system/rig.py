@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,8 @@ class Node:
         task, self._task = self._task, None
         return task
 
-    def _saw(self, fact: Fact) -> None:
-        self.facts.append(fact)
+    def _saw(self, facts: Sequence[Fact]) -> None:
+        self.facts.extend(facts)
         self._more.set()
 
     async def until(self, condition: Callable[[], Any]) -> Any:

@@ -26,7 +26,7 @@ LED = "example.com/led"
 @asynccontextmanager
 async def serving(kubelet: Kubelet, *plugins: fairlead.Plugin) -> AsyncIterator[tuple[Daemon, list[Fact]]]:
     facts: list[Fact] = []
-    daemon = make_daemon(plugins, plugin_dir=str(kubelet.plugin_dir), journal=Journal(SystemClock(), facts.append))
+    daemon = make_daemon(plugins, plugin_dir=str(kubelet.plugin_dir), journal=Journal(SystemClock(), facts.extend))
     task = asyncio.create_task(daemon.run())
     try:
         yield daemon, facts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -74,7 +75,7 @@ class Daemon:
         self._lock = DirectoryLock(self.directory, _lock_name(loaded.config.instance))
         self._watch = SocketWatch(self.directory, self.clock)
         self.supervisor = Supervisor(
-            make_outfit(lambda: {name: source.backend for name, source in self.sources.items()}),
+            make_outfit(lambda: self.sources),
             Place(
                 directory=self.directory,
                 kubelet_socket=None if watched else self.directory / KUBELET_SOCKET,
@@ -154,6 +155,9 @@ class Daemon:
         await asyncio.gather(*(source.first_scan.wait() for source in self.sources.values()))
         self._ready = True
         self.settle()
+        # What is there now stays: later collections need not walk it, inside an Allocate least of all.
+        gc.collect()
+        gc.freeze()
 
     def refresh(self) -> None:
         """Something changed. Changes of one moment are settled together."""

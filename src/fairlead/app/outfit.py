@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from fairlead.app.source import Source
 from fairlead.inject.fill import fill
 from fairlead.inject.merge import merge
 from fairlead.kubelet.service import Outfit
 from fairlead.model.device import Device
-from fairlead.model.edits import Edits, Grant
-from fairlead.model.ports import Backend, EditsGrants, Prepares
+from fairlead.model.edits import NO_EDITS, Edits, Grant
 from fairlead.model.resource import Resource
 
-Backends = Callable[[], Mapping[str, Backend]]
 
-
-def make_outfit(backends: Backends) -> Outfit:
+def make_outfit(sources: Callable[[], Mapping[str, Source]]) -> Outfit:
     def edits(resource: Resource, grant: Grant) -> Edits:
-        known = backends()
-        parts = [_edits(known.get(name), part) for name, part in _split(resource, grant)]
+        known = sources()
+        parts = []
+        for name, part in _split(resource, grant):
+            source = known.get(name)
+            parts.append(source.edits(part) if source is not None else NO_EDITS)
         return merge([*parts, fill(resource.extra, grant)])
 
     async def prepare(resource: Resource, grant: Grant) -> None:
-        known = backends()
+        known = sources()
         for name, part in _split(resource, grant):
-            backend: object = known.get(name)
-            if isinstance(backend, Prepares):
-                await backend.prepare(part)
+            source = known.get(name)
+            if source is not None and source.prepare is not None:
+                await source.prepare(part)
 
     return Outfit(edits, prepare)
-
-
-def _edits(backend: object, grant: Grant) -> Edits:
-    if isinstance(backend, EditsGrants):
-        return backend.edits(grant)
-    return Edits(nodes=tuple(node for device in grant.devices for node in device.nodes))
 
 
 def _split(resource: Resource, grant: Grant) -> list[tuple[str, Grant]]:

@@ -14,11 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlead.model.device import Device
+from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import FairleadError
 from fairlead.model.health import Cause, CauseKind, Condition
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId
-from fairlead.model.ports import Backend, Clock, Closes, Probes, Watches
+from fairlead.model.ports import Backend, Clock, Closes, EditsGrants, Prepares, Probes, Watches
 from fairlead.policy import health
 
 WATCH_RETRY_S = 5.0
@@ -54,6 +55,10 @@ class Source:
         self._tracks: dict[DeviceId, health.Track] = {}
         self._scan_now = asyncio.Event()
         self.first_scan = asyncio.Event()  # set once, whether it worked or not
+        # What the backend can do is looked up once: a runtime check of a Protocol costs more than the call it guards.
+        self.edits: Callable[[Grant], Edits] = backend.edits if isinstance(backend, EditsGrants) else _nodes_of
+        self.prepare = backend.prepare if isinstance(backend, Prepares) else None
+        self._probing = backend if isinstance(backend, Probes) else None
 
     @property
     def conditions(self) -> Mapping[DeviceId, Condition]:
@@ -114,7 +119,7 @@ class Source:
         for gone in sorted(before - after):
             self._record("device-gone", backend=self.name, device=gone)
         for new in after - self._tracks.keys():
-            self._tracks[new] = health.Track(probed=isinstance(self.backend, Probes))
+            self._tracks[new] = health.Track(probed=self._probing is not None)
         self.findings = found
         self._on_change()
 
@@ -124,8 +129,8 @@ class Source:
         """Asks the devices how they are, and lets holds and probations run out."""
         await self.first_scan.wait()
         while True:
-            if isinstance(self.backend, Probes):
-                probing = self.backend
+            if self._probing is not None:
+                probing = self._probing
                 await asyncio.gather(*(self._probe(probing, device) for device in self.findings.devices))
             else:
                 for device in self.findings.devices:
@@ -183,6 +188,10 @@ class Source:
                 cause=str(judged.condition.cause or ""),
             )
             self._on_change()
+
+
+def _nodes_of(grant: Grant) -> Edits:
+    return Edits(nodes=tuple(node for device in grant.devices for node in device.nodes))
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:

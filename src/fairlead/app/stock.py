@@ -11,7 +11,6 @@ from fairlead.model.device import Device
 from fairlead.model.health import Condition
 from fairlead.model.inventory import NO_LINKS, Findings, Inventory, Links
 from fairlead.model.names import DeviceId, ResourceName, SlotId
-from fairlead.model.ports import Prepares
 from fairlead.model.resource import Resource
 from fairlead.policy.retain import retain
 from fairlead.policy.rules import Assignment, Rule, assign
@@ -77,4 +76,4 @@ def _devices(resource: Resource) -> Iterable[Device]:
 
 
 def preparing(sources: Iterable[Source]) -> frozenset[str]:
-    return frozenset(source.name for source in sources if isinstance(source.backend, Prepares))
+    return frozenset(source.name for source in sources if source.prepare is not None)

@@ -98,9 +98,11 @@ class Unit:
 
     async def run(self) -> None:
         """Until cancelled; then the socket is gone and every stream has ended."""
-        unfollow = [self._place.watch.follow(self.socket.name, self._on_own_socket)]
+        unfollow = []
+        # The kubelet first: a restart removes our socket too, and one fresh socket answers both.
         if self._place.kubelet_socket is not None:
             unfollow.append(self._place.watch.follow(KUBELET_SOCKET, self._on_kubelet_socket))
+        unfollow.append(self._place.watch.follow(self.socket.name, self._on_own_socket))
         try:
             await self._step(lc.Started())
             while True:

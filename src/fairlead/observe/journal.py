@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +20,8 @@ from fairlead.model.ports import Clock
 CAPACITY = 1000
 # A grant may name thousands of slots; a log line names a few and counts the rest.
 VALUES_SHOWN = 8
+# Lines of one moment are written together, when the calls that caused them have been answered.
+FLUSH_S = 0.02
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -29,7 +31,7 @@ class Fact(msgspec.Struct, frozen=True):
     keys: Mapping[str, Any]
 
 
-Write = Callable[[Fact], None]
+Write = Callable[[Sequence[Fact]], None]
 
 
 class Journal:
@@ -50,15 +52,14 @@ class Journal:
         self._unwritten.append(fact)
         if len(self._unwritten) == 1:
             try:
-                asyncio.get_running_loop().call_soon(self.flush)
+                asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
             except RuntimeError:  # no loop: a command, or the last words of a daemon
                 self.flush()
 
     def flush(self) -> None:
         facts, self._unwritten = self._unwritten, []
-        if self._write is not None:
-            for fact in facts:
-                self._write(fact)
+        if self._write is not None and facts:
+            self._write(facts)
 
     def tail(self, count: int = CAPACITY, *, after: int = -1) -> list[Fact]:
         facts = [fact for fact in self._facts if fact.seq > after]
@@ -78,8 +79,8 @@ def json_line(fact: Fact) -> str:
 
 
 def to_stderr(form: Callable[[Fact], str]) -> Write:
-    def write(fact: Fact) -> None:
-        sys.stderr.write(form(fact) + "\n")
+    def write(facts: Sequence[Fact]) -> None:
+        sys.stderr.write("".join(form(fact) + "\n" for fact in facts))
         sys.stderr.flush()
 
     return write

@@ -92,6 +92,56 @@ async def test_the_look_is_slow_until_somebody_waits_then_quick_then_slower(kube
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_the_kernel_tells_of_a_change_long_before_the_next_look(kubelet_root: Path):
+    clock, changed = FakeClock(), asyncio.Event()  # time stands still: no look comes by itself
+    watch = SocketWatch(kubelet_root, clock)
+    watch.follow("a.sock", lambda _now: changed.set())
+    running = asyncio.create_task(watch.run())
+    await clock.advance(0)
+    with listen(kubelet_root / "a.sock"):
+        await asyncio.wait_for(changed.wait(), 10)
+    changed.clear()
+    (kubelet_root / "a.sock").unlink()
+    await asyncio.wait_for(changed.wait(), 10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    (kubelet_root / "b.sock").touch()  # a late notice must not end us
+
+
+async def test_a_replaced_directory_is_watched_again(kubelet_root: Path):
+    clock, changed = FakeClock(), asyncio.Event()
+    directory = kubelet_root / "plugins"
+    directory.mkdir()
+    watch = SocketWatch(directory, clock)
+    watch.follow("a.sock", lambda _now: changed.set())
+    running = asyncio.create_task(watch.run())
+    await clock.advance(0)
+    directory.rmdir()
+    await clock.advance(POLL_S)
+    directory.mkdir()
+    await clock.advance(POLL_S)
+    with listen(directory / "a.sock"):
+        await asyncio.wait_for(changed.wait(), 10)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_two_watches_are_both_told(kubelet_root: Path):
+    clock, told = FakeClock(), [asyncio.Event(), asyncio.Event()]
+    watches = [SocketWatch(kubelet_root, clock) for _ in told]
+    tasks = []
+    for watch, event in zip(watches, told, strict=True):
+        watch.follow("a.sock", lambda _now, event=event: event.set())  # type: ignore[misc]  # bound per watch
+        tasks.append(asyncio.create_task(watch.run()))
+    await clock.advance(0)
+    with listen(kubelet_root / "a.sock"):
+        for event in told:
+            await asyncio.wait_for(event.wait(), 10)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def test_the_second_holder_learns_who_the_first_is(tmp_path: Path):
     first, second = DirectoryLock(tmp_path), DirectoryLock(tmp_path)
     first.acquire("fairlead run --config x")

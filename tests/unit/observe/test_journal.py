@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 from tests.clock import FakeClock
 
@@ -11,18 +12,24 @@ from fairlead.observe.journal import Fact, Journal, json_line, text_line, to_std
 
 
 async def test_a_fact_is_written_after_the_present_step_not_within_it():
-    written: list[Fact] = []
-    journal = Journal(FakeClock(), written.append)
+    written: list[Sequence[Fact]] = []
+    more = asyncio.Event()
+
+    def write(facts: Sequence[Fact]) -> None:
+        written.append(facts)
+        more.set()
+
+    journal = Journal(FakeClock(), write)
     journal.record("allocated", resource="a/b")
     journal.record("published")
     assert written == []
-    await asyncio.sleep(0)
-    assert [fact.kind for fact in written] == ["allocated", "published"]
+    await more.wait()
+    assert [[fact.kind for fact in facts] for facts in written] == [["allocated", "published"]]
 
 
 def test_without_a_loop_it_writes_at_once():
     written: list[Fact] = []
-    Journal(FakeClock(), written.append).record("stopped")
+    Journal(FakeClock(), written.extend).record("stopped")
     assert [fact.kind for fact in written] == ["stopped"]
 
 
@@ -64,7 +71,7 @@ def test_a_newline_in_a_value_cannot_forge_a_line():
 
 
 def test_lines_go_to_standard_error(capsys):
-    to_stderr(text_line)(Fact(0, 0.0, "x", {}))
+    to_stderr(text_line)([Fact(0, 0.0, "x", {})])
     assert capsys.readouterr().err == "1970-01-01T00:00:00.000Z x\n"
 
 
