@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.docs.blocks import Block, Command, commands
 
 from fairlead.app.opening import open_backends
@@ -22,6 +23,7 @@ from fairlead.backends.sim.library import load_fleet
 from fairlead.backends.strict import parse_yaml
 from fairlead.config.load import parse
 from fairlead.model.clock import SystemClock
+from fairlead.model.errors import ConfigError
 from fairlead.testing import Kubelet
 
 PATIENCE_S = 20.0
@@ -87,6 +89,10 @@ class Story:
         text = block.text
         text += "" if "backends" in raw else "\nbackends: [{kind: sim}]\n"
         text += "" if "rules" in raw else "\nrules: [{resource: example.com/gpu}]\n"
+        if block.mark == "wrong":
+            with pytest.raises(ConfigError):
+                parse(text, block.where)
+            return
         before = Path.cwd()
         os.chdir(self._root)  # a configuration may name a fleet beside it
         try:
@@ -98,7 +104,7 @@ class Story:
         self._write(block, "block.ini")
 
     def _write(self, block: Block, name: str) -> Path:
-        path = self._root / (block.word if block.mark in {"file", "fleet"} else name)
+        path = self._root / (block.word if block.mark in {"file", "fleet", "wrong"} else name)
         beside = path.with_suffix(".new")  # a daemon may be reading it
         beside.write_text(block.text)
         return beside.replace(path)
