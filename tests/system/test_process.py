@@ -55,11 +55,12 @@ async def test_a_second_signal_forces(kubelet: Kubelet, kubelet_root: Path):
     """While an Allocate or PreStart hangs, stopping takes its grace; a second signal does not wait for it."""
     example = kubelet_root / "slow.py"
     example.write_text(
-        "import asyncio, fairlead\n"
+        "import asyncio, fairlead, sys\n"
         "class Slow(fairlead.Plugin):\n"
         "    resource = 'example.com/slow'\n"
         "    def discover(self): return [fairlead.Device('a')]\n"
         "    async def prepare(self, grant):\n"
+        "        print('preparing', file=sys.stderr, flush=True)\n"
         "        try: await asyncio.sleep(60)\n"
         "        finally: await asyncio.sleep(60)\n"  # will not be hurried
         "fairlead.run(Slow())\n"
@@ -68,7 +69,7 @@ async def test_a_second_signal_forces(kubelet: Kubelet, kubelet_root: Path):
     async with program(str(example), env=env) as plugin:
         await kubelet.wait_for_allocatable("example.com/slow", 1)
         pod = asyncio.create_task(kubelet.run_pod("p", {"main": {"example.com/slow": 1}}))
-        await kubelet.wait_for(lambda: any(call.method == "PreStartContainer" for call in kubelet.calls))
+        await plugin.says("preparing")
         plugin.send(signal.SIGTERM)
         await plugin.says("stopping")
         plugin.send(signal.SIGTERM)
@@ -121,7 +122,7 @@ async def test_a_daemon_needs_no_root_in_a_directory_it_may_write(kubelet: Kubel
     config = write_config(kubelet_root, kubelet)
     # Loaded before: the interpreter itself may live where only root can read.
     script = (
-        "import os, asyncinotify, yaml, fairlead.cli.run, fairlead.app.daemon, fairlead.backends.sim.backend\n"
+        "import os, yaml, fairlead.cli.run, fairlead.app.daemon, fairlead.backends.sim.backend\n"
         "import difflib, fairlead.backends.sim.library, fairlead.config.load\n"
         "from fairlead.backends import registry; registry.kinds()\n"
         f"from fairlead.backends.sim import open_backend; open_backend({{'fleet': 'h100x8'}}, None)\n"

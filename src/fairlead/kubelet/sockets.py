@@ -6,15 +6,13 @@ Owns the three facts "kubelet.sock is another file", "our socket is gone" and "s
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
-import signal
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
 
+from fairlead.backends.notices import Notices
 from fairlead.model.errors import HostError
 from fairlead.model.ports import Clock
 
@@ -50,7 +48,7 @@ class SocketWatch:
         self._waiting: set[object] = set()
         self._waiting_since_s = 0.0
         self._nap: asyncio.Task[None] | None = None
-        self._notice = Notice(directory, self.look)
+        self._notices = Notices(self.look)
 
     def follow(self, name: str, watcher: Watcher) -> Callable[[], None]:
         """Calls the watcher on each change from now on; returns the way to end it."""
@@ -102,7 +100,7 @@ class SocketWatch:
         """Until cancelled."""
         try:
             while True:
-                self._notice.arm()
+                self._notices.arm([self.directory])
                 self.look()
                 self._nap = asyncio.create_task(self._clock.sleep(self.pause_s), name="socket-nap")
                 try:
@@ -110,60 +108,7 @@ class SocketWatch:
                 finally:
                     self._nap.cancel()
         finally:
-            self._notice.disarm()
-
-
-class Notice:
-    """The kernel's notice of a change in a directory, by signal: F_NOTIFY.
-
-    inotify would tell more, but Python reaches it through ctypes only, at 2 MB and 20 ms. That something changed is all
-    we need to know. Where it cannot be had (another thread, an odd file system) nothing is lost but speed.
-    """
-
-    _armed: ClassVar[set[Notice]] = set()
-
-    def __init__(self, directory: Path, on_change: Callable[[], None]) -> None:
-        self._directory = directory
-        self.on_change = on_change
-        self._fd: int | None = None
-
-    def arm(self) -> None:
-        """Arms it, again if another directory stands there now."""
-        if self._fd is not None and _same_directory(self._fd, self._directory):
-            return
-        self.disarm()
-        try:
-            # The handler first: an unhandled SIGIO ends the process.
-            asyncio.get_running_loop().add_signal_handler(signal.SIGIO, self._tell)
-            fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (OSError, ValueError, RuntimeError):
-            return
-        self._fd = fd
-        self._armed.add(self)
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(fd, fcntl.F_NOTIFY, fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT)
-
-    def disarm(self) -> None:
-        if self._fd is None:
-            return
-        os.close(self._fd)
-        self._fd = None
-        self._armed.discard(self)
-        if not self._armed:
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGIO)
-            signal.signal(signal.SIGIO, signal.SIG_IGN)  # one may be under way
-
-    @classmethod
-    def _tell(cls) -> None:
-        for notice in list(cls._armed):
-            notice.on_change()
-
-
-def _same_directory(fd: int, directory: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), directory.stat())
-    except OSError:
-        return False
+            self._notices.close()
 
 
 class DirectoryLock:

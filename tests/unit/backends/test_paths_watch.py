@@ -111,12 +111,8 @@ async def test_a_device_that_comes_or_goes_is_told_by_events(host: Host) -> None
 
 @pytest.fixture
 def eventless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that has no more inotify to give."""
-
-    def refuse(*_: object) -> None:
-        raise OSError(24, "too many open files")
-
-    monkeypatch.setattr("asyncinotify.Inotify.__init__", refuse)
+    """A host that gives no notices."""
+    monkeypatch.setattr("fairlead.backends.notices.Notices._open", lambda *_: None)
 
 
 @pytest.mark.usefixtures("eventless")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from contextlib import closing, suppress
 
+from fairlead.backends.notices import Notices
 from fairlead.backends.owner import Owner
 from fairlead.backends.paths.scan import Found, Scanner
 from fairlead.model.device import Device
@@ -16,9 +15,6 @@ from fairlead.model.health import Cause
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId
 from fairlead.model.ports import Clock, Sink
-
-if TYPE_CHECKING:
-    from asyncinotify import Inotify
 
 SETTLE_S = 0.1  # udev makes a node, its links and its mode one after the other
 
@@ -51,12 +47,8 @@ class PathsBackend:
     async def watch(self, sink: Sink) -> None:
         """Tells of changes within moments, by events; and by a slow poll where events do not reach."""
         stirred = asyncio.Event()
-        with ExitStack() as stack:
-            inotify = _open_inotify(stack)
-            async with asyncio.TaskGroup() as tasks:
-                if inotify is not None:
-                    tasks.create_task(_pump(inotify, stirred))
-                await self._follow(sink, inotify, stirred)
+        with closing(Notices(stirred.set)) as notices:
+            await self._follow(sink, notices, stirred)
 
     def edits(self, grant: Grant) -> Edits:
         known = [self._known[device.id] for device in grant.devices if device.id in self._known]
@@ -68,7 +60,7 @@ class PathsBackend:
     async def close(self) -> None:
         self._owner.close()
 
-    async def _follow(self, sink: Sink, inotify: Inotify | None, stirred: asyncio.Event) -> None:
+    async def _follow(self, sink: Sink, notices: Notices, stirred: asyncio.Event) -> None:
         told: dict[DeviceId, Cause] = {}
         # Before the first scan there is nothing to compare with, and nobody knows the devices.
         await self._scanned.wait()
@@ -77,8 +69,7 @@ class PathsBackend:
             stirred.clear()
             with suppress(BackendError):  # the engine's own scans and probes report it
                 directories = await self._owner.call(self._scanner.directories, what="the look at directories")
-                if inotify is not None:
-                    _arm(inotify, directories)
+                notices.arm(directories)
                 self._compare(await self._owner.call(self._scanner.scan, what="the scan of paths"), sink, told)
             await self._rest(stirred)
 
@@ -102,27 +93,3 @@ class PathsBackend:
                 wait.cancel()
         if stirred.is_set():
             await self._clock.sleep(SETTLE_S)
-
-
-def _open_inotify(stack: ExitStack) -> Inotify | None:
-    from asyncinotify import Inotify  # noqa: PLC0415 - loads ctypes; only a backend that watches needs it
-
-    try:
-        return stack.enter_context(Inotify())
-    except OSError:
-        return None  # the host has no more to give: the poll remains
-
-
-def _arm(inotify: Inotify, directories: Iterable[str]) -> None:
-    from asyncinotify import Mask  # noqa: PLC0415 - as above
-
-    changes = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF
-    for directory in directories:
-        # Again for one that is watched already: the kernel knows it, and one made anew is not missed.
-        with suppress(OSError):
-            inotify.add_watch(directory, changes | Mask.ONLYDIR)
-
-
-async def _pump(inotify: Inotify, stirred: asyncio.Event) -> None:
-    async for _ in inotify:
-        stirred.set()
