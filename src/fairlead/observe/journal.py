@@ -40,11 +40,13 @@ class Journal:
         self._write = write
         self._facts: deque[Fact] = deque(maxlen=capacity)
         self._unwritten: list[Fact] = []
+        self._seq = 0
         self.counts: Counter[str] = Counter()
 
     def record(self, kind: str, **keys: Any) -> None:
         # Shortened here, not when written: a thousand grants of 16,000 slots each must not be kept.
-        fact = Fact(self.counts.total(), self._clock.now(), kind, {key: plain(value) for key, value in keys.items()})
+        fact = Fact(self._seq, self._clock.now(), kind, {key: plain(value) for key, value in keys.items()})
+        self._seq += 1
         self.counts[kind] += 1
         self._facts.append(fact)
         if self._write is None:
