@@ -5,12 +5,12 @@ Must not know what is measured.
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import yaml
 from bench.rows import AIO, GO, OURS
 
 if TYPE_CHECKING:
@@ -18,7 +18,19 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 DEVICES = 8
-FLEET = "h100x8"  # of as many devices
+# The ready-made h100x8, written out: a ready-made one is a YAML file, which real devices are not.
+FLEET: dict[str, Any] = {
+    "devices": [
+        {
+            "count": DEVICES,
+            "vendor": "nvidia",
+            "model": "NVIDIA H100 80GB HBM3",
+            "memory": "80GiB",
+            "numa": [0, 1],
+            "links": "nvswitch",
+        }
+    ]
+}
 RESOURCE = "example.com/gpu"
 
 
@@ -49,8 +61,9 @@ def ours(slots_per_device: int = 1) -> Contestant:
             "kubelet": {"directory": str(directory), "podResources": ""},
             "status": {"socket": str(home / "s.sock")},
         }
-        file = home / "config.yaml"
-        file.write_text(yaml.safe_dump(config))
+        # As JSON, which is YAML too: the daemon then loads no YAML, as one with real devices and such a file would not.
+        file = home / "config.json"
+        file.write_text(json.dumps(config))
         return [Path(sys.executable).with_name("fairlead"), "run", "--config", file]
 
     return Contestant(OURS, RESOURCE, launch)

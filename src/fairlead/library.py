@@ -12,9 +12,9 @@ from typing import Any
 
 from fairlead.app.daemon import Daemon
 from fairlead.backends.owner import Owner
-from fairlead.config.load import Loaded, build
+from fairlead.config.load import build
 from fairlead.config.settings import overrides
-from fairlead.config.spec import Config, KubeletSpec, MatchSpec, RuleSpec, StatusSpec
+from fairlead.config.spec import LogFormat
 from fairlead.model.clock import SystemClock
 from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits, Grant
@@ -23,7 +23,7 @@ from fairlead.model.health import Cause, CauseKind
 from fairlead.model.inventory import Findings, Links
 from fairlead.model.ports import Backend, Clock
 from fairlead.model.resource import Strategy
-from fairlead.observe.journal import Journal, text_line, to_stderr
+from fairlead.observe.journal import Journal, json_line, text_line, to_stderr
 
 Discover = Callable[[], Iterable[Device] | Awaitable[Iterable[Device]]]
 DEADLINE_S = 30.0
@@ -151,12 +151,12 @@ def make_daemon(
     clock: Clock | None = None,
     journal: Journal | None = None,
 ) -> Daemon:
-    """A daemon that serves some plugins, ready to run. `FAIRLEAD_PLUGIN_DIR` and its like are honoured."""
+    """A daemon that serves some plugins, ready to run. Every `FAIRLEAD_` variable of the daemon is honoured."""
     clock = clock or SystemClock()
     if not plugins:
         raise UsageError("run() needs at least one plugin")
     backends: dict[str, Backend] = {}
-    rules = []
+    rules: list[dict[str, Any]] = []
     for number, given in enumerate(plugins):
         if not isinstance(given, Plugin):
             raise UsageError(
@@ -164,28 +164,18 @@ def make_daemon(
             )
         name = f"{type(given).__name__}-{number}" if len(plugins) > 1 else type(given).__name__
         backends[name] = backend_of(given, name, clock)
-        rules.append(
-            RuleSpec(
-                match=MatchSpec(backend=name),
-                resource=given.resource,
-                replicas=given.replicas,
-                placement=Strategy(given.placement),
-            )
-        )
-    env = {override.path: override.value for override in overrides({})}
-    kubelet = KubeletSpec()
-    config = Config(
-        backends=[{"kind": "library", "name": name} for name in backends],
-        rules=rules,
-        kubelet=KubeletSpec(
-            directory=plugin_dir or env.get(("kubelet", "directory"), kubelet.directory),
-            pod_resources=env.get(("kubelet", "podResources"), kubelet.pod_resources),
-        ),
-        status=StatusSpec(socket=status_socket or env.get(("status", "socket"), "")),
-        instance=instance or env.get(("instance",), _instance_of(plugins)),
-    )
-    loaded: Loaded = build(config, "the program")
-    return Daemon(loaded, backends=backends, clock=clock, journal=journal or Journal(clock, to_stderr(text_line)))
+        rule = {"match": {"backend": name}, "resource": given.resource, "replicas": given.replicas}
+        rules.append({**rule, "placement": str(given.placement)})
+    raw: dict[str, Any] = {
+        "backends": [{"kind": "library", "name": name} for name in backends],
+        "rules": rules,
+        "status": {"socket": ""},  # none, unless somebody asks for one
+        "instance": instance or _instance_of(plugins),
+    }
+    flags = {"--plugin-dir": plugin_dir, "--status-socket": status_socket or None, "--instance": instance}
+    loaded = build(raw, "the program", overrides(flags))
+    form = json_line if loaded.config.log.format is LogFormat.JSON else text_line
+    return Daemon(loaded, backends=backends, clock=clock, journal=journal or Journal(clock, to_stderr(form)))
 
 
 def _instance_of(plugins: Sequence[Plugin]) -> str:

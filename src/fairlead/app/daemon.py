@@ -24,6 +24,7 @@ from fairlead.app.stock import Ledger, inventory_of, preparing
 from fairlead.config.load import Loaded
 from fairlead.config.spec import Registration
 from fairlead.kubelet.podresources import Holdings, Unknown, read_holdings
+from fairlead.kubelet.service import chooser
 from fairlead.kubelet.sockets import KUBELET_SOCKET, DirectoryLock, SocketWatch
 from fairlead.kubelet.supervisor import Supervisor
 from fairlead.kubelet.unit import Place
@@ -37,6 +38,9 @@ from fairlead.observe.journal import Journal
 
 # Slots that left are looked after at this pace; who holds what is otherwise read only when somebody asks.
 HOLDERS_INTERVAL_S = 15.0
+
+# Registering comes first; a kubelet asks for its first device no sooner than this.
+WARM_UP_AFTER_S = 0.1
 
 Reload = Callable[[], Loaded]
 
@@ -155,9 +159,7 @@ class Daemon:
         await asyncio.gather(*(source.first_scan.wait() for source in self.sources.values()))
         self._ready = True
         self.settle()
-        # What is there now stays: later collections need not walk it, inside an Allocate least of all.
-        gc.collect()
-        gc.freeze()
+        asyncio.get_running_loop().call_later(WARM_UP_AFTER_S, _warm_up)
 
     def refresh(self) -> None:
         """Something changed. Changes of one moment are settled together."""
@@ -269,6 +271,7 @@ class Daemon:
         device = report.find_device(self.inventory, str(request.get("device", "")))
         code = request.get("code")
         self.sources[device.backend].clear(DeviceId(device.id), str(code) if code else None)
+        self.settle()
         return report.device_line(self.inventory, device.id)
 
     async def _steer(self, request: Mapping[str, Any]) -> Any:
@@ -284,6 +287,15 @@ def _entries(loaded: Loaded) -> dict[str, Any]:
     for options in loaded.config.backends:
         named[name_backend(options, named)] = options
     return named
+
+
+def _warm_up() -> None:
+    """What was left for after the registration."""
+    chooser()
+    # What is there now stays: later collections need not walk it, inside an Allocate least of all.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _lock_name(instance: str) -> str:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from fairlead._version import __version__
 from fairlead.backends.strict import did_you_mean
 from fairlead.kubelet.podresources import Holder, Holdings
+from fairlead.kubelet.service import chooser
 from fairlead.model.device import Device
 from fairlead.model.errors import Oversize, UsageError
 from fairlead.model.inventory import Inventory
 from fairlead.model.names import ResourceName, SlotId
 from fairlead.model.resource import Resource
 from fairlead.policy import budget
-from fairlead.policy.placement import place
 from fairlead.policy.rules import Assignment, Hit
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def pick_resource(resources: Sequence[Resource], name: str) -> Resource:
 
 def explain(resource: Resource, count: int, held: frozenset[SlotId] = frozenset()) -> dict[str, Any]:
     available = [slot for slot in resource.slots if resource.usable(slot) and slot.id not in held]
-    choice = place(resource, [slot.id for slot in available], [], count, explain=True)
+    choice = chooser()(resource, [slot.id for slot in available], [], count, explain=True)
     free = {slot.id for slot in available}
     left_out = []
     for slot in resource.slots:

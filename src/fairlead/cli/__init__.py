@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 DEFECT = 70  # EX_SOFTWARE
@@ -26,6 +27,8 @@ def main(argv: list[str] | None = None) -> None:
 
 def _dispatch(args: list[str]) -> None:
     if args[:1] == ["run"]:
+        gc.disable()  # nothing made while starting is garbage; the daemon turns it on again when it serves
+
         from fairlead.cli.run import parse, run  # noqa: PLC0415 - the daemon loads no click: start-up and memory
 
         if (plain := parse(args[1:])) is not None:

@@ -255,7 +255,7 @@ def journal(count: int, socket: str | None, as_json: bool) -> None:
 @click.argument("details", nargs=-1, metavar="[KEY=VALUE]...")
 @socket_option
 def sim(order: str, device: str, details: tuple[str, ...], socket: str | None) -> None:
-    r"""Order something to happen to a simulated device.
+    """Order something to happen to a simulated device.
 
     Orders: fail, flap, clear, recover, unplug, plug, slow, hang, scan-error, scan-slow.
     A device is named by id, index or the beginning of an id:
@@ -264,7 +264,7 @@ def sim(order: str, device: str, details: tuple[str, ...], socket: str | None) -
       fairlead sim fail 3 xid=79
       fairlead sim slow 2 takes=10s
       fairlead sim recover 2
-    """
+    """  # noqa: D301 - click reads this backspace as "keep the lines"
     words = [*([device] if "=" in device else []), *details]
     request: dict[str, Any] = {"ask": "steer", "do": order}
     if device and "=" not in device:

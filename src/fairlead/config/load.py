@@ -52,6 +52,11 @@ def parse(text: str, source: str, overrides: Sequence[Override] = ()) -> Loaded:
         raise ConfigError(
             source, [f"expected a mapping with keys such as backends and rules, got {type(raw).__name__}"]
         )
+    return build(raw, source, overrides, text)
+
+
+def build(raw: dict[str, Any], source: str, overrides: Sequence[Override] = (), text: str = "") -> Loaded:
+    """The same checks for a configuration made by code. `text` is what lines are counted in."""
     problems, sources = _apply(raw, overrides)
     config, faults = _convert(raw)
     problems += faults
@@ -62,14 +67,6 @@ def parse(text: str, source: str, overrides: Sequence[Override] = ()) -> Loaded:
     if problems or config is None:
         raise ConfigError(source, _located(text, problems, sources))
     return Loaded(config, compile_rules(config)[0], source, text, tuple(overrides))
-
-
-def build(config: Config, source: str) -> Loaded:
-    """The same checks for a configuration made by code."""
-    problems = check(config)
-    if problems:
-        raise ConfigError(source, _located("", problems, {}))
-    return Loaded(config, compile_rules(config)[0], source)
 
 
 def _apply(raw: dict[str, Any], overrides: Iterable[Override]) -> tuple[list[Problem], dict[Path, str]]:

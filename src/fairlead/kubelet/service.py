@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -19,9 +19,11 @@ from fairlead.model.latest import Latest
 from fairlead.model.names import SlotId
 from fairlead.model.resource import Resource, Slot
 from fairlead.policy import budget
-from fairlead.policy.placement import place
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.rpc import Call, Method, RpcError, Status
+
+if TYPE_CHECKING:
+    from fairlead.policy.placement import Choice
 
 # The kubelet gives PreStartContainer 30 s; answering a little earlier lets our own message through.
 PREPARE_DEADLINE_S = 25.0
@@ -169,7 +171,14 @@ def _choose(resource: Resource, ask: dp.ContainerPreferredAllocationRequest) -> 
     known = resource.by_id
     available = [SlotId(slot) for slot in ask.available_ids if slot in known]
     must = [SlotId(slot) for slot in ask.must_include_ids if slot in known]
-    return place(resource, available, must, ask.allocation_size).slots
+    return chooser()(resource, available, must, ask.allocation_size).slots
+
+
+def chooser() -> Callable[..., Choice]:
+    """Placement, loaded when first needed: a daemon registers before anyone asks it to choose, and warms it up then."""
+    from fairlead.policy.placement import place  # noqa: PLC0415 - see above
+
+    return place
 
 
 def _as_rpc(error: FairleadError) -> RpcError:

@@ -102,7 +102,7 @@ async def test_files_directories_and_sockets_are_mounted_where_allowed(host: Hos
         "paths": ["/srv/*", "/srv"],
         "allow": ["file", "socket", "directory"],
         "permissions": "r",
-        "mounts": [{"host_path": "/etc/service"}, {"host_path": "/a", "container_path": "/b", "read_only": False}],
+        "mounts": [{"host": "/etc/service"}, {"host": "/a", "container": "/b", "readOnly": False}],
     }
     paths = backend(host, entry)
     device = (await scan(paths))["service"]

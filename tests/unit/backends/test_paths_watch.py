@@ -187,14 +187,14 @@ async def test_a_scan_that_fails_does_not_end_the_watching(host: Host, monkeypat
         ({"devices": [{"paths": ["/dev/x"], "name": "{nam}"}]}, "name: '{nam}' uses {nam}; did you mean 'name'?"),
         ({"devices": [{"paths": ["/dev/x"], "name": ""}]}, "name: it is empty"),
         (
-            {"devices": [{"paths": ["/dev/x"], "mounts": [{"host_path": "x"}]}]},
-            "mounts.host_path: 'x' is not",
+            {"devices": [{"paths": ["/dev/x"], "mounts": [{"host": "x"}]}]},
+            "mounts.host: 'x' is not",
         ),
         (
-            {"devices": [{"paths": ["/dev/x"], "mounts": [{"host_path": "/x", "container_path": "y"}]}]},
-            "mounts.container_path: 'y' is not an absolute path",
+            {"devices": [{"paths": ["/dev/x"], "mounts": [{"host": "/x", "container": "y"}]}]},
+            "mounts.container: 'y' is not an absolute path",
         ),
-        ({"devices": [], "host_root": "host"}, "paths: host_root: 'host' is not an absolute path"),
+        ({"devices": [], "hostRoot": "host"}, "paths: hostRoot: 'host' is not an absolute path"),
         ({"devices": [], "poll": "10ms"}, "paths: poll: 0.01 s is too often"),
     ],
 )

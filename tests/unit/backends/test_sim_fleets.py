@@ -99,7 +99,7 @@ async def test_parts_are_joined_as_their_wholes_are() -> None:
 
 
 async def test_patterns_name_devices_addresses_and_nodes() -> None:
-    node = {"path": "/dev/acc{n}", "container_path": "/dev/acc0", "permissions": "r"}
+    node = {"path": "/dev/acc{n}", "container": "/dev/acc0", "permissions": "r"}
     found = await scan({"count": 2}, {"count": 2, "id": "acc-{n}-{i:02x}", "pci": "0000:{i:02x}:00.0", "nodes": [node]})
     device = found.devices[3]
     assert (device.id, device.pci_address, device.index) == ("acc-3-01", "0000:01:00.0", "3")

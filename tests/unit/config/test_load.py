@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from fairlead.config.load import build, load, parse, schema
 from fairlead.config.reference import EXAMPLE, effective, explain_key, keys
 from fairlead.config.settings import DEFAULT_CONFIG, SETTINGS, config_path, overrides
-from fairlead.config.spec import Config, RuleSpec
+from fairlead.config.spec import Config
 from fairlead.model.device import DeviceNode
 from fairlead.model.edits import Mount
 from fairlead.model.errors import ConfigError, UsageError
@@ -104,6 +105,19 @@ def test_each_fault_is_named_with_its_place(change, to, words):
     assert words in faults(GOOD.replace(change, to, 1))
 
 
+def test_a_file_in_json_is_read_the_same_way(monkeypatch: pytest.MonkeyPatch):
+    config = parse(GOOD, "f").config
+    text = msgspec.json.encode(effective(config)).decode()
+    monkeypatch.setitem(sys.modules, "yaml", None)  # and without YAML
+    assert parse(text, "g").config == config
+
+
+def test_json_with_faults_is_told_with_lines_as_yaml_is():
+    assert "line 1" in faults('{"rules": [{"resource": "gpu"}], "backends": [{"kind": "sim"}]}')
+    assert "given twice" in faults('{"rules": [], "rules": []}')
+    assert "line 2" in faults('{"rules": ')
+
+
 def test_all_faults_are_told_at_once_in_the_order_of_the_file():
     text = GOOD.replace("vendor:", "vendr:").replace("replicas: 4", "replicas: -1").replace("pack", "tight")
     text += "kubelet: {directry: /x}\n"
@@ -151,7 +165,7 @@ def test_a_missing_or_unreadable_file_is_named(tmp_path: Path):
 
 def test_a_configuration_made_by_code_is_checked_the_same_way():
     with pytest.raises(ConfigError, match="vendor domain"):
-        build(Config(backends=[{"kind": "x"}], rules=[RuleSpec(resource="gpu")]), "the program")
+        build({"backends": [{"kind": "x"}], "rules": [{"resource": "gpu"}]}, "the program")
 
 
 WORDS = st.sampled_from(["backends", "rules", "kubelet", "match", "resource", "kind", "env", "mounts", "x"])

@@ -126,7 +126,7 @@ class Scanner:
         return Spot(path, real, "pipe")
 
     def _found(self, entry: Entry, spots: tuple[Spot, ...], origin: str, missing: tuple[str, ...]) -> Found:
-        nodes, mounts = [], [Mount(m.host_path, m.container_path or m.host_path, m.read_only) for m in entry.mounts]
+        nodes, mounts = [], [Mount(m.host, m.container or m.host, m.read_only) for m in entry.mounts]
         for spot in spots:
             if spot.kind in {"", Kind.DEVICE}:
                 real = spot.real or spot.path

@@ -25,9 +25,9 @@ class Kind(StrEnum):
     SOCKET = "socket"
 
 
-class MountSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    host_path: str
-    container_path: str = ""  # empty: the same
+class MountSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
+    host: str
+    container: str = ""  # empty: the same
     read_only: bool = True
 
 
@@ -47,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     optional: bool = False
 
 
-class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
     devices: tuple[Entry, ...]
     host_root: str = "/"
     poll: Seconds = Seconds(30)  # the net under the events
@@ -56,7 +56,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 def find_faults(options: Options) -> Iterator[str]:
     """What the types cannot say."""
     if not options.host_root.startswith("/"):
-        yield f"host_root: {options.host_root!r} is not an absolute path"
+        yield f"hostRoot: {options.host_root!r} is not an absolute path"
     if options.poll < 1:
         yield f"poll: {options.poll:g} s is too often; events come by themselves, give 1s or more"
     for position, entry in enumerate(options.devices):
@@ -69,9 +69,9 @@ def _entry_faults(entry: Entry) -> Iterator[str]:
     for path in entry.paths:
         yield from _path_faults("paths", path)
     for mount in entry.mounts:
-        yield from _path_faults("mounts.host_path", mount.host_path)
-        if mount.container_path:
-            yield from _path_faults("mounts.container_path", mount.container_path)
+        yield from _path_faults("mounts.host", mount.host)
+        if mount.container:
+            yield from _path_faults("mounts.container", mount.container)
     if not entry.permissions or not _PERMISSIONS.fullmatch(entry.permissions):
         yield f"permissions: {entry.permissions!r} is not made of r, w and m, in this order"
     if not entry.allow:

@@ -133,7 +133,7 @@ def _nodes(specs: Iterable[str | Node], names: Mapping[str, str | int], key: str
         node = Node(path=spec) if isinstance(spec, str) else spec
         if not node.path.startswith("/"):
             raise ValueError(f"{key}: {node.path!r} is not an absolute path")
-        inside = fill(node.container_path, names, key)
+        inside = fill(node.container, names, key)
         nodes.append(DeviceNode(fill(node.path, names, key), inside, node.permissions))
     return tuple(nodes)
 

@@ -20,7 +20,7 @@ _NOW = Seconds(0)
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     path: str
-    container_path: str = ""
+    container: str = ""
     permissions: str = "rw"
 
 
