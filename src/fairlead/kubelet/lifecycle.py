@@ -7,6 +7,7 @@ no stream is open. Knows no sockets and reads no clock; `unit` runs it.
     BIND -> REGISTER -> AWAIT_STREAM -> STREAMING
     refused, unreachable, no stream in time, last stream closed -> BACKOFF -> REGISTER
     own socket gone, kubelet.sock replaced, in any phase          -> BIND
+    kubelet.sock replaced while a fresh socket of ours waits      -> REGISTER
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ class Phase(StrEnum):
     STREAMING = "streaming"
     BACKOFF = "backoff"
     STOPPED = "stopped"
+
+
+# Phases in which we serve, the kubelet has not got us, and it may come back any moment.
+UNCLAIMED = frozenset({Phase.REGISTER, Phase.AWAIT_STREAM, Phase.BACKOFF})
 
 
 class Retry(StrEnum):
@@ -86,7 +91,12 @@ class OwnSocketGone(Event, frozen=True):
 
 
 class KubeletReplaced(Event, frozen=True):
-    """kubelet.sock appeared, or is another file than before. A starting kubelet has removed our socket too."""
+    """kubelet.sock appeared, or is another file than before. A starting kubelet has removed our socket before that.
+
+    Unless we have made a fresh one since: `own_intact`.
+    """
+
+    own_intact: bool = False
 
 
 class Stop(Event, frozen=True):
@@ -105,9 +115,9 @@ class Bind(Action, frozen=True):
 
 
 class Register(Action, frozen=True):
-    """Call the kubelet, on a connection of its own. Never blocks our own server: the kubelet calls back inside.
+    """Call the kubelet, on a connection of its own. An earlier call that is still out ends.
 
-    Nothing to do where the plugin watcher calls us.
+    Never blocks our own server: the kubelet calls back inside. Nothing to do where the plugin watcher calls us.
     """
 
 
@@ -150,8 +160,11 @@ def step(life: Life, event: Event, pace: Pace = PACE) -> tuple[Life, tuple[Actio
             return _bind(life, "starting")
         case OwnSocketGone():
             return _bind(life, "own socket gone")
-        case KubeletReplaced():
-            return _bind(replace(life, attempt=0), "kubelet socket replaced")
+        case KubeletReplaced(own_intact):
+            life = replace(life, attempt=0, reason="kubelet socket replaced")
+            if own_intact and not life.streams and life.phase in UNCLAIMED:
+                return replace(life, phase=Phase.REGISTER), (Register(),)
+            return _bind(life, life.reason)
         case StreamOpened():
             return _opened(replace(life, streams=life.streams + 1), pace)
         case StreamClosed():

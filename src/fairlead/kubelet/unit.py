@@ -30,8 +30,6 @@ from fairlead.wire.unix import SocketPathError, listen
 REGISTER_DEADLINE_S = 15.0
 CONNECT_DEADLINE_S = 5.0
 STOP_GRACE_S = 1.0
-# Phases in which the kubelet has not got us, and may come back any moment.
-WAITING = frozenset({lc.Phase.REGISTER, lc.Phase.AWAIT_STREAM, lc.Phase.BACKOFF})
 
 
 class Place(Struct, frozen=True):
@@ -120,7 +118,7 @@ class Unit:
         if self.life.phase is not before.phase:
             self.since_s = self._place.clock.now()
             self._disarm()
-            self._place.watch.hurry(self, self.life.phase in WAITING)
+            self._place.watch.hurry(self, self.life.phase in lc.UNCLAIMED)
             self._place.record(
                 self.life.phase.value, resource=self.name, reason=self.life.reason, attempt=self.life.attempt
             )
@@ -132,6 +130,8 @@ class Unit:
             case lc.Bind():
                 await self._bind()
             case lc.Register():
+                if self._register is not None:
+                    self._register.cancel()
                 self._register = asyncio.create_task(self._call_kubelet(), name=f"register {self.name}")
             case lc.Wait(seconds, jitter):
                 # Half to full: units that lost the kubelet together do not all come back in the same instant.
@@ -200,9 +200,11 @@ class Unit:
             finally:
                 await channel.close()
         except RpcError as error:
-            self._post(lc.RegisterFailed(_explain(error)))
+            answer: lc.Event = lc.RegisterFailed(_explain(error))
         else:
-            self._post(lc.Registered())
+            answer = lc.Registered()
+        mine = asyncio.current_task()
+        self._post(answer, lambda: self._register is mine)
 
     def _watched_handlers(self) -> dict[Method[Any, Any], Callable[..., Any]]:
         """What the plugin watcher asks: who are you, and did it work."""
@@ -234,7 +236,9 @@ class Unit:
 
     def _on_kubelet_socket(self, now: Identity | None) -> None:
         if now is not None:
-            self._post(lc.KubeletReplaced())
+            serving = self._serving
+            intact = serving is not None and serving.identity == identity(self.socket)
+            self._post(lc.KubeletReplaced(own_intact=intact))
 
     def _arm(self, seconds: float) -> None:
         self._disarm()

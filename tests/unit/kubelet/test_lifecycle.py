@@ -114,10 +114,25 @@ def test_echoes_of_a_phase_that_is_over_change_nothing():
     assert step(STREAMING, lc.Bound()) == (STREAMING, ())
 
 
+def test_a_kubelet_that_comes_back_to_a_fresh_socket_is_called_at_once():
+    waiting, _ = play(lc.Started(), lc.Bound(), lc.RegisterFailed("not there"))
+    assert waiting.phase is Phase.BACKOFF
+    life, actions = step(waiting, lc.KubeletReplaced(own_intact=True))
+    assert (life.phase, life.attempt, actions) == (Phase.REGISTER, 0, (lc.Register(),))
+
+
+def test_with_a_stream_open_or_no_server_yet_even_a_fresh_socket_is_made_anew():
+    """The open stream is the old kubelet's: its end must not be taken for the new one's."""
+    for life in (STREAMING, play(lc.Started())[0]):
+        after, actions = step(life, lc.KubeletReplaced(own_intact=True))
+        assert (after.phase, actions) == (Phase.BIND, (lc.Bind(),))
+
+
 EVENTS = st.sampled_from(
     [
         lc.Bound(), lc.BindFailed("x"), lc.Registered(), lc.RegisterFailed("x"), lc.StreamOpened(),
-        lc.StreamClosed(), lc.TimerFired(), lc.OwnSocketGone(), lc.KubeletReplaced(),
+        lc.StreamClosed(), lc.TimerFired(), lc.OwnSocketGone(),
+        lc.KubeletReplaced(), lc.KubeletReplaced(own_intact=True),
     ]
 )  # fmt: skip
 
