@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from fairlead.app import report
 from fairlead.app.opening import name_backend, open_backends, tempo_of
 from fairlead.app.outfit import make_outfit
 from fairlead.app.reload import FileWatch, needs_restart
@@ -257,22 +257,22 @@ class Daemon:
 
     async def _tell_status(self, _request: Mapping[str, Any]) -> Any:
         await self.read_holders()
-        return report.status(self)
+        return _report().status(self)
 
     async def _tell_explanation(self, request: Mapping[str, Any]) -> Any:
         await self.read_holders()
-        return report.explain_live(self, str(request.get("resource", "")), int(request.get("count", 1)))
+        return _report().explain_live(self, str(request.get("resource", "")), int(request.get("count", 1)))
 
     async def _tell_journal(self, request: Mapping[str, Any]) -> Any:
         facts = self.journal.tail(int(request.get("count", 100)), after=int(request.get("after", -1)))
         return [{"seq": fact.seq, "at_s": fact.at_s, "event": fact.kind, **fact.keys} for fact in facts]
 
     async def _clear(self, request: Mapping[str, Any]) -> Any:
-        device = report.find_device(self.inventory, str(request.get("device", "")))
+        device = _report().find_device(self.inventory, str(request.get("device", "")))
         code = request.get("code")
         self.sources[device.backend].clear(DeviceId(device.id), str(code) if code else None)
         self.settle()
-        return report.device_line(self.inventory, device.id)
+        return _report().device_line(self.inventory, device.id)
 
     async def _steer(self, request: Mapping[str, Any]) -> Any:
         order = {key: value for key, value in request.items() if key != "ask"}
@@ -287,6 +287,12 @@ def _entries(loaded: Loaded) -> dict[str, Any]:
     for options in loaded.config.backends:
         named[name_backend(options, named)] = options
     return named
+
+
+def _report() -> ModuleType:
+    from fairlead.app import report  # noqa: PLC0415 - for those who ask; registering needs it not
+
+    return report
 
 
 def _warm_up() -> None:

@@ -168,18 +168,19 @@ def _decode(into: type[Any], raw: object) -> Any:
     raise NotImplementedError(f"no decoder for {into}")
 
 
-_MESSAGE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>[^`]*)`)?", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+# As text: compiled by the first error, not by every start.
+_MESSAGE = r"(?s)(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>[^`]*)`)?"
+_STEP = r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]"
 _NAMES = {"int": "a whole number", "str": "text", "float": "a number", "object": "a mapping", "array": "a list"}
 _NAMES |= {"bool": "true or false", "null": "nothing"}
 
 
 def _fault(message: str, raw: object, into: Any) -> Fault:
-    match = _MESSAGE.fullmatch(message)
+    match = re.fullmatch(_MESSAGE, message)
     assert match is not None
     what, path = match["what"], match["path"] or ""
     value, infos = _walk(raw, into, path)
-    at: Path = tuple(name or int(index) for name, index in _STEP.findall(path) if name or index.isdigit())
+    at: Path = tuple(name or int(index) for name, index in re.findall(_STEP, path) if name or index.isdigit())
     quoted = re.search(r"`([^`]*)`|'([^']*)'", what)
     name = (quoted[1] or quoted[2] or "") if quoted else ""
     if "unknown field" in what:
@@ -208,7 +209,7 @@ def _walk(raw: Any, into: Any, path: str) -> tuple[Any, list[Any]]:
 
     infos = list(_flat(msgspec.inspect.type_info(into)))
     above: list[Any] = []
-    for name, index in _STEP.findall(path):
+    for name, index in re.findall(_STEP, path):
         above = infos
         if name:
             fields = [field for info in infos for field in getattr(info, "fields", ()) if field.encode_name == name]

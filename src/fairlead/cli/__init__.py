@@ -29,6 +29,9 @@ def _dispatch(args: list[str]) -> None:
     if args[:1] == ["run"]:
         gc.disable()  # nothing made while starting is garbage; the daemon turns it on again when it serves
 
+        from fairlead.cli import lean  # noqa: PLC0415 - as below
+
+        lean.load()
         from fairlead.cli.run import parse, run  # noqa: PLC0415 - the daemon loads no click: start-up and memory
 
         if (plain := parse(args[1:])) is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from types import ModuleType
 from typing import NoReturn
 
 from fairlead.config.settings import SETTINGS, config_path, overrides
@@ -28,7 +27,7 @@ def parse(args: list[str]) -> Mapping[str, str | None] | None:
 def run(flags: Mapping[str, str | None]) -> int:
     """Runs the daemon to its end; the exit code."""
     # Imported here: the parser above is also used by the command's help.
-    asyncio = lean_asyncio()
+    import asyncio  # noqa: PLC0415 - see above
 
     from fairlead.app.daemon import Daemon  # noqa: PLC0415 - see above
     from fairlead.config.load import Loaded, load  # noqa: PLC0415 - see above
@@ -51,19 +50,6 @@ def run(flags: Mapping[str, str | None]) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-def lean_asyncio() -> ModuleType:
-    """asyncio, without the ssl that it would load in passing: 2 MB and 10 ms for a daemon on unix sockets."""
-    bare = "ssl" not in sys.modules
-    if bare:
-        sys.modules["ssl"] = None  # type: ignore[assignment]  # the documented way to make an import fail
-    try:
-        import asyncio  # noqa: PLC0415 - see above
-    finally:
-        if bare:
-            del sys.modules["ssl"]
-    return asyncio
 
 
 def complain(error: FairleadError) -> int:

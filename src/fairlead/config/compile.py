@@ -19,10 +19,11 @@ from fairlead.policy.rules import Match, Rule, check_rules
 
 Problem = tuple[Path, str]
 
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
-_PERMISSIONS = re.compile(r"(?!.*(.).*\1)[rwm]+")
-_BOUND = re.compile(r"(>=|<=|>|<)\s*(.+)")
+# As text: compiled when a configuration has such a key, not by every start.
+_ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_INSTANCE = r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?"
+_PERMISSIONS = r"(?!.*(.).*\1)[rwm]+"
+_BOUND = r"(>=|<=|>|<)\s*(.+)"
 
 
 def compile_rules(config: Config) -> tuple[tuple[Rule, ...], list[Problem]]:
@@ -44,7 +45,7 @@ def check(config: Config) -> list[Problem]:
             problems.append((("backends", number), "the key 'kind' is missing: it names the backend, such as sim"))
     if not config.rules:
         problems.append((("rules",), "no rule is given, so no device would be offered. Add one with a resource"))
-    if not _INSTANCE.fullmatch(config.instance):
+    if not re.fullmatch(_INSTANCE, config.instance):
         problems.append((("instance",), f"{config.instance!r} must be 1 to 32 lower-case letters, digits and '-'"))
     for path, value in (
         (("kubelet", "directory"), config.kubelet.directory),
@@ -116,7 +117,7 @@ def _memory(text: str, at: Path, problems: list[Problem]) -> tuple[int | None, i
             if bounds[0] > bounds[1]:
                 problems.append((at, f"{text!r} is empty: the first bound is the larger one"))
             return bounds
-        if found := _BOUND.fullmatch(text.strip()):
+        if found := re.fullmatch(_BOUND, text.strip()):
             bound = Bytes.parse(found[2])
             return {">=": (bound, None), ">": (bound + 1, None), "<=": (None, bound), "<": (None, bound - 1)}[found[1]]
         exact = Bytes.parse(text)
@@ -130,7 +131,7 @@ def _edits(spec: RuleSpec, at: Path, problems: list[Problem]) -> Edits:
     problems += [
         ((*at, "env"), f"{name!r} is not a name for an environment variable")
         for name in spec.env
-        if not _ENV_NAME.fullmatch(name)
+        if not re.fullmatch(_ENV_NAME, name)
     ]
     paths = [("mounts", number, mount.host, mount.container) for number, mount in enumerate(spec.mounts)]
     paths += [("devices", number, node.host, node.container) for number, node in enumerate(spec.devices)]
@@ -140,7 +141,7 @@ def _edits(spec: RuleSpec, at: Path, problems: list[Problem]) -> Edits:
     problems += [
         ((*at, "devices", number, "permissions"), f"{node.permissions!r} must be some of r, w and m, each once")
         for number, node in enumerate(spec.devices)
-        if not _PERMISSIONS.fullmatch(node.permissions)
+        if not re.fullmatch(_PERMISSIONS, node.permissions)
     ]
     return Edits(
         env=spec.env,
