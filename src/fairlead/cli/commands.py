@@ -227,9 +227,10 @@ def explain(resource: str, count: int, config: str | None, socket: str | None, a
 @click.argument("device")
 @click.option("--code", help="Only this cause, such as xid-79. Default: every cause.")
 @socket_option
-def clear(device: str, code: str | None, socket: str | None) -> None:
+@json_option
+def clear(device: str, code: str | None, socket: str | None, as_json: bool) -> None:
     """Tell a daemon that a device's fault is over."""
-    click.echo(_ask(socket, {"ask": "clear", "device": device, "code": code}))
+    _print(_ask(socket, {"ask": "clear", "device": device, "code": code}), as_json, str)
 
 
 @cli.command()
@@ -254,7 +255,8 @@ def journal(count: int, socket: str | None, as_json: bool) -> None:
 @click.argument("device", default="")
 @click.argument("details", nargs=-1, metavar="[KEY=VALUE]...")
 @socket_option
-def sim(order: str, device: str, details: tuple[str, ...], socket: str | None) -> None:
+@json_option
+def sim(order: str, device: str, details: tuple[str, ...], socket: str | None, as_json: bool) -> None:
     """Order something to happen to a simulated device.
 
     Orders: fail, flap, clear, recover, unplug, plug, slow, hang, scan-error, scan-slow.
@@ -274,7 +276,7 @@ def sim(order: str, device: str, details: tuple[str, ...], socket: str | None) -
         if not equals:
             raise UsageError(f"{word!r} is not of the form key=value, such as xid=79")
         request[key] = value
-    click.echo(_ask(socket, request))
+    _print(_ask(socket, request), as_json, str)
 
 
 # --- About itself -----------------------------------------------------------------------------------------------------
@@ -310,11 +312,13 @@ def config_show(config: str | None, as_json: bool, example: bool, **given: str |
 
 @config.command("explain")
 @click.argument("key", default="")
-def config_explain(key: str) -> None:
+@json_option
+def config_explain(key: str, as_json: bool) -> None:
     """Tell what a key means: `fairlead config explain rules.match.memory`."""
-    from fairlead.config.reference import explain_key  # noqa: PLC0415 - only this
+    from fairlead.config import reference  # noqa: PLC0415 - only this
 
-    click.echo(explain_key(key))
+    found = [reference.describe(known) for known in reference.find_keys(key)]
+    _print(found, as_json, lambda _: reference.explain_key(key))
 
 
 def _yaml(data: Any) -> str:

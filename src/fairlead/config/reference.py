@@ -43,21 +43,31 @@ def keys() -> tuple[Key, ...]:
     return tuple(_walk(mi.type_info(Config), ""))
 
 
-def explain_key(path: str) -> str:
+def find_keys(path: str) -> tuple[Key, ...]:
+    """The key, if one is named, and all below it."""
     wanted = path.replace("[]", "").strip(".")
     known = {key.path.replace("[]", ""): key for key in keys()}
     if wanted and wanted not in known:
         raise UsageError(f"no key {path!r}{did_you_mean(wanted, (), also=known)} `fairlead config explain` lists all")
-    below = [key for name, key in known.items() if not wanted or name.startswith(wanted + ".")]
+    return tuple(key for name, key in known.items() if not wanted or name == wanted or name.startswith(wanted + "."))
+
+
+def describe(key: Key) -> dict[str, Any]:
+    return {"key": key.path, "kind": key.kind, "default": key.default, "text": key.text, "examples": key.examples}
+
+
+def explain_key(path: str) -> str:
+    found = find_keys(path)
     lines = []
-    if wanted:
-        key = known[wanted]
+    if path.strip("."):
+        key, *below = found
         lines += [f"{key.path}  ({key.kind}{', default ' + key.default if key.default else ''})", f"  {key.text}"]
         lines += [f"  example: {msgspec.json.encode(example).decode()}" for example in key.examples]
-    if below:
-        width = max(len(key.path) for key in below)
-        lines += ["", "KEYS"] if wanted else []
-        lines += [f"  {key.path:{width}}  {key.text}" for key in below]
+        lines += ["", "KEYS"] if below else []
+    else:
+        below = list(found)
+    width = max((len(key.path) for key in below), default=0)
+    lines += [f"  {key.path:{width}}  {key.text}" for key in below]
     return "\n".join(lines)
 
 
