@@ -16,9 +16,11 @@ def merge(parts: Iterable[Edits]) -> Edits:
     useful = [part for part in parts if part]
     if not useful:
         return NO_EDITS
-    if len(useful) == 1 and not (useful[0].nodes or useful[0].mounts or useful[0].cdi):
-        return useful[0]
     env: dict[str, str] = {}
+    if not any(part.nodes or part.mounts or part.cdi or part.annotations for part in useful):  # nearly always
+        for part in useful:
+            _add(env, part.env, "environment variable")
+        return Edits(env)
     annotations: dict[str, str] = {}
     nodes: dict[str, DeviceNode] = {}
     mounts: dict[str, Mount] = {}

@@ -119,7 +119,7 @@ class Service:
         resource = self._offers.value.resource
         try:
             # A container restarts on whatever it holds, so health is not asked here.
-            grant = _grant(resource, [resource.by_id[slot] for slot in _known(resource, request.device_ids)])
+            grant = _grant(resource, _slots(resource, request.device_ids))
             async with asyncio.timeout(PREPARE_DEADLINE_S):
                 await self._outfit.prepare(resource, grant)
         except TimeoutError as late:
@@ -139,24 +139,25 @@ def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
         raise BadAsk(f"{resource.name}: the request names no device")
     if len(set(ids)) != len(ids):
         raise BadAsk(f"{resource.name}: the request names a device twice")
-    slots = [resource.by_id[slot] for slot in _known(resource, ids)]
+    slots = _slots(resource, ids)
     unfit = [(slot.id, _why(resource, slot)) for slot in slots if not resource.usable(slot)]
     if unfit:
         raise UnfitSlots(resource.name, unfit)
     return _grant(resource, slots)
 
 
-def _known(resource: Resource, ids: Sequence[str]) -> list[SlotId]:
-    known = [SlotId(slot) for slot in ids if slot in resource.by_id]
-    if len(known) != len(ids):
-        raise UnknownSlots(resource.name, set(ids) - set(known))
-    return known
+def _slots(resource: Resource, ids: Sequence[str]) -> list[Slot]:
+    known: Mapping[Any, Slot] = resource.by_id
+    try:
+        return [known[slot] for slot in ids]
+    except KeyError:
+        raise UnknownSlots(resource.name, [slot for slot in ids if slot not in known]) from None
 
 
 def _grant(resource: Resource, slots: Sequence[Slot]) -> Grant:
     # The kubelet sends ids in random order; people and programs get them in ours.
     order = resource.order
-    ordered = sorted(slots, key=lambda slot: order[slot.id])
+    ordered = sorted(slots, key=lambda slot: order[slot.id]) if len(slots) > 1 else slots
     devices = {slot.device: device for slot in ordered if (device := resource.device(slot)) is not None}
     return Grant(resource.name, tuple(slot.id for slot in ordered), tuple(devices.values()))
 

@@ -16,7 +16,8 @@ class Health(StrEnum):
     @property
     def usable(self) -> bool:
         """Whether the kubelet is told "Healthy"."""
-        return self in {Health.HEALTHY, Health.SUSPECT}
+        # Compared, not looked up in a set: an enum is hashed in Python, and this is asked for every slot.
+        return self is Health.HEALTHY or self is Health.SUSPECT
 
 
 class CauseKind(StrEnum):

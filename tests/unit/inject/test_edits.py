@@ -17,7 +17,7 @@ def test_nothing_merges_to_nothing():
 
 def test_a_lone_part_is_passed_through():
     part = Edits(env={"A": "1"})
-    assert merge([NO_EDITS, part]) is part
+    assert merge([NO_EDITS, part]) == part
 
 
 def test_equal_parts_collapse_and_order_is_kept():
