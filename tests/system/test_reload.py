@@ -85,6 +85,36 @@ async def test_a_new_fleet_replaces_the_old_one(kubelet: Kubelet, kubelet_root: 
         await kubelet.wait_for_allocatable(GPU, 16)
 
 
+async def test_a_new_configuration_is_no_cure(kubelet: Kubelet, kubelet_root: Path):
+    """Neither a new pace nor new options of the backend make a failed device healthy."""
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        await node.steer(do="fail", device="3", xid=79)
+        await kubelet.wait_for_allocatable(GPU, 7)
+        node.write(SIM.replace("probation: 20ms", "probation: 30ms"))
+        node.daemon.reload()
+        await node.until_fact("config-applied")
+        sources = dict(node.daemon.sources)
+        assert (await node.daemon._tell_status({}))["resources"][0]["healthy"] == 7
+        node.write(SIM.replace("fleet: h100x8", "fleet: h100x8\n    speed: 2"))
+        node.daemon.reload()
+        assert node.daemon.sources["sim"] is not sources["sim"]
+        await node.daemon.sources["sim"].first_scan.wait()
+        assert (await node.daemon._tell_status({}))["resources"][0]["healthy"] == 7
+        assert kubelet.node().allocatable == {GPU: 7}
+
+
+async def test_while_a_new_backend_is_slow_to_scan_the_old_devices_stay(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        slow = "fleet: h100x8\n    timeline: [{at: 0s, do: scan-slow, takes: 60s}]"
+        node.write(SIM.replace("fleet: h100x8", slow))
+        node.daemon.reload()
+        await node.until_fact("config-applied")
+        node.daemon.settle()
+        assert kubelet.node().allocatable == {GPU: 8}
+
+
 async def test_settings_that_need_a_restart_are_named(kubelet: Kubelet, kubelet_root: Path):
     async with running(kubelet, kubelet_root) as node:
         await node.ready()

@@ -10,12 +10,12 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fairlead.app.opening import name_backend, open_backends, tempo_of
+from fairlead.app.opening import entries, open_backends, tempo_of
 from fairlead.app.outfit import make_outfit
 from fairlead.app.reload import FileWatch, needs_restart
 from fairlead.app.signals import Signals
@@ -72,6 +72,7 @@ class Daemon:
         self._stale = False
         self._ready = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()  # tasks whose name another has taken
 
         kubelet = loaded.config.kubelet
         watched = kubelet.registration is Registration.WATCHER
@@ -131,15 +132,19 @@ class Daemon:
 
     async def _end(self, control: Control | None) -> None:
         await self.supervisor.stop()
-        for task in self._tasks.values():
+        tasks = [*self._tasks.values(), *self._ending]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if control is not None:
             await control.close()
         self._lock.release()
 
     def _spawn(self, name: str, work: Any) -> None:
         task = asyncio.create_task(work, name=name)
+        if (before := self._tasks.get(name)) is not None and not before.done():
+            self._ending.add(before)
+            before.add_done_callback(self._ending.discard)
         self._tasks[name] = task
         task.add_done_callback(self._on_task_end)
 
@@ -149,8 +154,9 @@ class Daemon:
 
     # --- From devices to resources --------------------------------------------------------------------------------
 
-    def _start_source(self, name: str, backend: Backend) -> None:
-        source = Source(name, backend, tempo_of(self.loaded.config), self.clock, self.journal.record, self.refresh)
+    def _start_source(self, name: str, backend: Backend, before: Source | None = None) -> None:
+        tempo = tempo_of(self.loaded.config)
+        source = Source(name, backend, tempo, self.clock, self.journal.record, self.refresh, before=before)
         self.sources[name] = source
         self._spawn(f"source {name}", source.run())
 
@@ -175,7 +181,7 @@ class Daemon:
         self.inventory = inventory_of(sources)
         held = None
         if isinstance(self.holdings, Holdings):
-            held = {name: self.holdings.of(name) for name, _ in self.holdings.by_slot}
+            held = self.holdings.by_resource
         resources = self.ledger.settle(self.inventory, self.loaded.rules, held, preparing(sources), self.clock.now())
         self._note("rules", "; ".join(self.ledger.assignment.problems))
         self.supervisor.apply(resources)
@@ -215,30 +221,27 @@ class Daemon:
     def _adopt(self, new: Loaded) -> None:
         old = self.loaded
         if new.config != old.config:
-            fixed = needs_restart(old.config, new.config)
-            changed = new.config.backends != old.config.backends or tempo_of(new.config) != tempo_of(old.config)
-            backends = open_backends(new, self.clock) if changed and self._given is None else None
+            before, after = entries(old.config), entries(new.config)
+            same = {name for name in before if self._given is not None or before[name] == after.get(name)}
+            opened = open_backends(new, self.clock, keep=same) if self._given is None else {}
             self.loaded = new
             self.journal.record("config-applied", source=new.source, rules=len(new.rules))
+            fixed = needs_restart(old.config, new.config)
             self._note("restart", f"a restart is needed for: {', '.join(fixed)}" if fixed else "")
-            if backends is not None:
-                self._swap_sources(old, backends)
+            self._swap_sources(same, opened)
             self.refresh()
         self._note("config", "")
 
-    def _swap_sources(self, old: Loaded, backends: Mapping[str, Backend]) -> None:
-        """Sources whose part of the configuration is unchanged keep running; the others are replaced."""
-        same_tempo = tempo_of(old.config) == tempo_of(self.loaded.config)
-        before, after = _entries(old), _entries(self.loaded)
-        for name in list(self.sources):
-            if not (same_tempo and before.get(name) == after.get(name)):
-                self.sources.pop(name)
-                self._tasks.pop(f"source {name}").cancel()
-        self._ready = False
-        for name, backend in backends.items():
-            if name not in self.sources:
-                self._start_source(name, backend)
-        self._spawn("first-scan", self._await_first_scan())
+    def _swap_sources(self, same: Container[str], opened: Mapping[str, Backend]) -> None:
+        """Sources whose part of the configuration is unchanged run on; the others end or are replaced."""
+        left = {name: source for name, source in self.sources.items() if name not in same}
+        for name in left:
+            del self.sources[name]
+            self._tasks[f"source {name}"].cancel()
+        for source in self.sources.values():
+            source.tempo = tempo_of(self.loaded.config)
+        for name, backend in opened.items():
+            self._start_source(name, backend, left.get(name))
 
     # --- Its own socket -------------------------------------------------------------------------------------------
 
@@ -280,13 +283,6 @@ class Daemon:
             if isinstance(source.backend, Steers):
                 return source.backend.steer(order)
         raise UsageError("no backend of this daemon takes orders. Only a simulated one does")
-
-
-def _entries(loaded: Loaded) -> dict[str, Any]:
-    named: dict[str, Any] = {}
-    for options in loaded.config.backends:
-        named[name_backend(options, named)] = options
-    return named
 
 
 def _report() -> ModuleType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from fairlead.app.source import Source, Tempo
@@ -15,12 +15,13 @@ from fairlead.model.inventory import Inventory
 from fairlead.model.ports import Backend, Clock, Closes
 
 
-def open_backends(loaded: Loaded, clock: Clock) -> dict[str, Backend]:
-    """All of them, or a ConfigError that names each one that could not be opened."""
+def open_backends(loaded: Loaded, clock: Clock, *, keep: Container[str] = ()) -> dict[str, Backend]:
+    """All but those to keep, or a ConfigError that names each one that could not be opened."""
     opened: dict[str, Backend] = {}
     problems = []
-    for number, options in enumerate(loaded.config.backends):
-        name = name_backend(options, opened)
+    for number, (name, options) in enumerate(entries(loaded.config).items()):
+        if name in keep:
+            continue
         try:
             opened[name] = registry.open(str(options["kind"]), _own(options), clock)
         except FairleadError as error:
@@ -30,13 +31,16 @@ def open_backends(loaded: Loaded, clock: Clock) -> dict[str, Backend]:
     return opened
 
 
-def name_backend(options: Mapping[str, Any], taken: Mapping[str, object]) -> str:
-    """What the entry says, else its kind; a second one of a kind gets a number."""
-    wanted = str(options.get("name") or options["kind"])
-    name, number = wanted, 2
-    while name in taken:
-        name, number = f"{wanted}-{number}", number + 1
-    return name
+def entries(config: Config) -> dict[str, dict[str, Any]]:
+    """The entries by name: what an entry says, else its kind; a second one of a name gets a number."""
+    named: dict[str, dict[str, Any]] = {}
+    for options in config.backends:
+        wanted = str(options.get("name") or options["kind"])
+        name, number = wanted, 2
+        while name in named:
+            name, number = f"{wanted}-{number}", number + 1
+        named[name] = options
+    return named
 
 
 def _own(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,18 +41,28 @@ class Source:
     """Runs one backend. `on_change` is called after anything that may alter the inventory."""
 
     def __init__(
-        self, name: str, backend: Backend, tempo: Tempo, clock: Clock, record: Record, on_change: Callable[[], None]
+        self,
+        name: str,
+        backend: Backend,
+        tempo: Tempo,
+        clock: Clock,
+        record: Record,
+        on_change: Callable[[], None],
+        *,
+        before: Source | None = None,
     ) -> None:
+        """`before` is the source that this one stands in for: what it found stands until the first scan."""
         self.name = name
         self.backend = backend
-        self.findings = Findings()
+        self.findings: Findings = before.findings if before else Findings()
         self.problem = ""
         self.scanned_s: float | None = None  # the last scan that worked
-        self._tempo = tempo
+        self.tempo = tempo  # may be changed while it runs
         self._clock = clock
         self._record = record
         self._on_change = on_change
-        self._tracks: dict[DeviceId, health.Track] = {}
+        # A new configuration is no cure: what was wrong with a device is remembered.
+        self.tracks: dict[DeviceId, health.Track] = dict(before.tracks) if before else {}
         self._scan_now = asyncio.Event()
         self.first_scan = asyncio.Event()  # set once, whether it worked or not
         # What the backend can do is looked up once: a runtime check of a Protocol costs more than the call it guards.
@@ -62,7 +72,7 @@ class Source:
 
     @property
     def conditions(self) -> Mapping[DeviceId, Condition]:
-        return {device: track.condition for device, track in self._tracks.items()}
+        return {device: track.condition for device, track in self.tracks.items()}
 
     async def run(self) -> None:
         """Until cancelled; then the backend is closed."""
@@ -83,15 +93,15 @@ class Source:
             self._scan_now.clear()
             await self.scan()
             self.first_scan.set()
-            await _first(self._scan_now.wait(), self._clock.sleep(self._tempo.scan_interval_s))
+            await _first(self._scan_now.wait(), self._clock.sleep(self.tempo.scan_interval_s))
 
     async def scan(self) -> None:
         try:
-            async with asyncio.timeout(self._tempo.scan_deadline_s):
+            async with asyncio.timeout(self.tempo.scan_deadline_s):
                 found = await self.backend.discover()
             devices = tuple(replace(device, backend=self.name) for device in found.devices)
         except TimeoutError:
-            self._scan_failed(f"the scan has not answered in {self._tempo.scan_deadline_s:g} s")
+            self._scan_failed(f"the scan has not answered in {self.tempo.scan_deadline_s:g} s")
         except FairleadError as error:
             self._scan_failed(str(error))
         except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
@@ -118,8 +128,11 @@ class Source:
                 self._record("device-found", backend=self.name, device=device.id, model=device.model)
         for gone in sorted(before - after):
             self._record("device-gone", backend=self.name, device=gone)
-        for new in after - self._tracks.keys():
-            self._tracks[new] = health.Track(probed=self._probing is not None)
+        for new in after - self.tracks.keys():
+            self.tracks[new] = health.Track(probed=self._probing is not None)
+        # One that left ill is still ill when it comes back; the others need not be remembered.
+        for left in [device for device in self.tracks.keys() - after if _is_well(self.tracks[device])]:
+            del self.tracks[left]
         self.findings = found
         self._on_change()
 
@@ -135,14 +148,14 @@ class Source:
             else:
                 for device in self.findings.devices:
                     self._judge(device.id, health.tick)
-            await self._clock.sleep(self._tempo.probe_interval_s)
+            await self._clock.sleep(self.tempo.probe_interval_s)
 
     async def _probe(self, backend: Probes, device: Device) -> None:
         try:
-            async with asyncio.timeout(self._tempo.probe_deadline_s):
+            async with asyncio.timeout(self.tempo.probe_deadline_s):
                 cause = await backend.probe(device)
         except TimeoutError:
-            message = f"the device has not answered in {self._tempo.probe_deadline_s:g} s"
+            message = f"the device has not answered in {self.tempo.probe_deadline_s:g} s"
             cause = Cause("probe-timeout", CauseKind.TRANSIENT, message)
         except Exception as error:  # noqa: BLE001 - as above; no data is not unhealthy
             self._record("probe-failed", device=device.id, reason=f"{type(error).__name__}: {error}")
@@ -174,12 +187,12 @@ class Source:
         self._scan_now.set()
 
     def _judge(self, device: DeviceId, verdict: Callable[[health.Track, float, health.Tuning], health.Track]) -> None:
-        track = self._tracks.get(device)
+        track = self.tracks.get(device)
         if track is None:
             self._record("report-for-unknown-device", backend=self.name, device=device)
             return
-        judged = verdict(track, self._clock.now(), self._tempo.tuning)
-        self._tracks[device] = judged
+        judged = verdict(track, self._clock.now(), self.tempo.tuning)
+        self.tracks[device] = judged
         if judged.condition != track.condition:
             self._record(
                 judged.condition.health.value,
@@ -188,6 +201,10 @@ class Source:
                 cause=str(judged.condition.cause or ""),
             )
             self._on_change()
+
+
+def _is_well(track: health.Track) -> bool:
+    return track == health.Track(probed=track.probed)
 
 
 def _nodes_of(grant: Grant) -> Edits:

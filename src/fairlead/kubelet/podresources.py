@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -25,13 +26,20 @@ class Holder(Struct, frozen=True):
         return f"{self.namespace}/{self.pod}/{self.container}"
 
 
-class Holdings(Struct, frozen=True):
+class Holdings(Struct, frozen=True, dict=True):
     """One answer of the kubelet. `by_slot` is keyed by resource and id: ids of other plugins may look like ours."""
 
     by_slot: Mapping[tuple[ResourceName, SlotId], Holder] = field(default_factory=dict)
 
+    @cached_property
+    def by_resource(self) -> Mapping[ResourceName, frozenset[SlotId]]:
+        slots: dict[ResourceName, set[SlotId]] = {}
+        for name, slot in self.by_slot:
+            slots.setdefault(name, set()).add(slot)
+        return {name: frozenset(held) for name, held in slots.items()}
+
     def of(self, resource: ResourceName) -> frozenset[SlotId]:
-        return frozenset(slot for name, slot in self.by_slot if name == resource)
+        return self.by_resource.get(resource, frozenset())
 
 
 class Unknown(Struct, frozen=True):

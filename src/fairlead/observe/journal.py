@@ -7,6 +7,7 @@ been answered.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -82,8 +83,10 @@ def json_line(fact: Fact) -> str:
 
 def to_stderr(form: Callable[[Fact], str]) -> Write:
     def write(facts: Sequence[Fact]) -> None:
-        sys.stderr.write("".join(form(fact) + "\n" for fact in facts))
-        sys.stderr.flush()
+        # Whoever reads the log may have gone; that is no reason to stop serving.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write("".join(form(fact) + "\n" for fact in facts))
+            sys.stderr.flush()
 
     return write
 
