@@ -44,7 +44,7 @@ class Show:
                             if self._live:
                                 await asyncio.sleep(PAUSE_S)
                         if self._stay:
-                            await self._visit(stage)
+                            await self._visit(stage, story.resource)
                     finally:
                         if drawing:
                             drawing.cancel()
@@ -106,10 +106,10 @@ class Show:
 
     # --- The visitor ----------------------------------------------------------------------------------------------
 
-    async def _visit(self, stage: Stage) -> None:
+    async def _visit(self, stage: Stage, resource: str) -> None:
         self._print("")
         self._print("Now you. Keys are below the table; or, in a second shell:")
-        for command in ("status", "explain nvidia.com/gpu -n 3", "sim fail 2 xid=79", "clear 2"):
+        for command in ("status", f"explain {resource} -n 3", "sim fail 2 xid=79", "clear 2"):
             self._print(paint(f"  {sys.argv[0]} {command} --socket {stage.socket}", "accent"))
         async for told in Keys(stage).follow():
             self._line(told)
