@@ -8,7 +8,7 @@ import fairlead.standin._before  # noqa: F401 - acts before gRPC is loaded
 from fairlead.standin.calls import Call
 from fairlead.standin.clock import Clock, FakeClock, SystemClock, Timings
 from fairlead.standin.errors import KubeletPanicked
-from fairlead.standin.faults import Defects, Faults
+from fairlead.standin.faults import Defects, Faults, Taps
 from fairlead.standin.kubelet import Kubelet, Node
 from fairlead.standin.ledger import DeviceNode, Mount
 from fairlead.standin.pods import Container, Pod
@@ -27,5 +27,6 @@ __all__ = [
     "Node",
     "Pod",
     "SystemClock",
+    "Taps",
     "Timings",
 ]

@@ -1,9 +1,12 @@
-"""Switches: the real kubelet's own defects, and faults a test may ask for.
+"""Switches: the real kubelet's own defects, faults a test may ask for, and taps for those who listen.
 
 Owns the switches only; each is read where it acts.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+
+from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +40,13 @@ class Faults:
     restart_on_register: bool = False
     # The kubelet pauses this long, on its clock, before it reads each list.
     read_delay_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Taps:
+    """Who is told what plugins say, word for word. A test sets them on `kubelet.taps` at any time."""
+
+    # Awaited with each Register before anything else is done with it: it may look, and it may take its time.
+    on_register: Callable[[dp.RegisterRequest], Awaitable[None]] | None = None
+    # Called with each list as it arrives.
+    on_list: Callable[[str, dp.ListAndWatchResponse], None] | None = None

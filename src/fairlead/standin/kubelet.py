@@ -16,7 +16,7 @@ from fairlead.standin.calls import Call, Calls
 from fairlead.standin.changes import Tasks
 from fairlead.standin.clock import Clock, FakeClock, SystemClock, Timings
 from fairlead.standin.errors import KubeletPanicked
-from fairlead.standin.faults import Defects, Faults
+from fairlead.standin.faults import Defects, Faults, Taps
 from fairlead.standin.pods import Container, Limits, Pod, make_pod
 from fairlead.standin.process import Process, Setup
 
@@ -54,6 +54,7 @@ class Kubelet:
         if topology_policy != "none" and len(numa_nodes) > topology.MAX_NODES:
             raise ValueError(f"a topology policy takes at most {topology.MAX_NODES} NUMA nodes, not {len(numa_nodes)}")
         self.faults = Faults()
+        self.taps = Taps()
         self.panic: KubeletPanicked | None = None
         self._setup = Setup(
             root=Path(root),
@@ -61,6 +62,7 @@ class Kubelet:
             timings=timings or Timings(),
             defects=defects or Defects(),
             faults=self.faults,
+            taps=self.taps,
             policy=topology_policy,
             numa_nodes=tuple(numa_nodes),
             rate_limit=rate_limit,

@@ -21,7 +21,7 @@ from fairlead.standin.changes import Changes, Tasks
 from fairlead.standin.clock import Clock, Timings
 from fairlead.standin.devices import HEALTHY, UNHEALTHY, Device, DeviceTable, Endpoint
 from fairlead.standin.errors import Rejected
-from fairlead.standin.faults import Defects, Faults
+from fairlead.standin.faults import Defects, Faults, Taps
 from fairlead.standin.ledger import Grant, Ledger
 from fairlead.standin.plugin import Plugin
 from fairlead.standin.pods import Pod
@@ -41,6 +41,7 @@ class Setup:
     timings: Timings
     defects: Defects
     faults: Faults
+    taps: Taps
     policy: topology.Policy
     numa_nodes: tuple[int, ...]
     rate_limit: bool
@@ -98,6 +99,7 @@ class Process:
             timings=setup.timings,
             defects=setup.defects,
             faults=setup.faults,
+            taps=setup.taps,
             restart=restart,
         )
         self._watcher = Watcher(

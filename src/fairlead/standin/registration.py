@@ -17,7 +17,7 @@ from fairlead.standin.changes import Tasks
 from fairlead.standin.clock import Clock, Timings
 from fairlead.standin.devices import Device
 from fairlead.standin.errors import CallFailed, Rejected
-from fairlead.standin.faults import Defects, Faults
+from fairlead.standin.faults import Defects, Faults, Taps
 from fairlead.standin.plugin import Plugin
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -64,6 +64,7 @@ class Registry:
         timings: Timings,
         defects: Defects,
         faults: Faults,
+        taps: Taps,
         restart: Callable[[], None],
     ) -> None:
         self._directory = directory
@@ -74,6 +75,7 @@ class Registry:
         self._timings = timings
         self._defects = defects
         self._faults = faults
+        self._taps = taps
         self._restart = restart
         self._clients: dict[str, Plugin] = {}
         self._open: set[Plugin] = set()
@@ -82,6 +84,8 @@ class Registry:
         """The Register call. Returns when the plugin has answered for its options; raises Rejected."""
         name = request.resource_name
         with self._calls.record(name, "Register", f"endpoint={request.endpoint} version={request.version}"):
+            if self._taps.on_register is not None:
+                await self._taps.on_register(request)
             if self._faults.restart_on_register:
                 self._faults.restart_on_register = False
                 self._restart()
@@ -139,6 +143,8 @@ class Registry:
     async def _follow(self, plugin: Plugin) -> None:
         async with aclosing(plugin.list_and_watch()) as messages:
             async for message in messages:
+                if self._taps.on_list is not None:
+                    self._taps.on_list(plugin.resource, message)
                 if self._faults.read_delay_s:
                     await self._clock.sleep(self._faults.read_delay_s)
                 if not plugin.superseded:
