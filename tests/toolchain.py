@@ -1,7 +1,8 @@
-"""Builds the Go programs of tests/go into a cache outside the work tree.
+"""Builds the Go programs of tests/go and tests/node/go into a cache outside the work tree.
 
 Owns finding Go, the cache key and the download retries. Must not know what the programs are for.
-`python -m tests.toolchain` builds them all, so that the first test does not have to wait.
+`python -m tests.toolchain` builds those of tests/go, so that the first test does not have to wait;
+`python -m tests.toolchain node` builds those of the node, which takes a quarter of an hour the first time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import fcntl
 import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GO_ROOT = Path(__file__).parent / "go"
+NODE_ROOT = Path(__file__).parent / "node" / "go"
 OLDEST_GO = (1, 26)  # what k8s.io/kubelet's own go.mod asks for
 DOWNLOAD_PAUSES_S = (0.0, 5.0, 15.0, 45.0)  # a module proxy that is asked too fast says 429; it forgives a pause
 TICK_S = 5.0
@@ -42,12 +45,46 @@ class Program:
     module: Path  # the directory of its go.mod
     package: str  # what `go build` is asked for
     sources: str  # a pattern inside the module: what a rebuild depends on, besides go.mod and go.sum
+    stamp: str = ""  # linker flags that tell the program its version
+    tags: str = ""
+
+
+def required(module: Path, path: str) -> str:
+    """The version at which a go.mod pins a module: it stands there and nowhere else."""
+    found = re.search(rf"^(?:require )?\s*{re.escape(path)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise BuildFailedError(f"{module / 'go.mod'} does not require {path}")
+    return found[1]
+
+
+def _kubernetes(command: str) -> Program:
+    module = NODE_ROOT / "kubernetes"
+    version = required(module, "k8s.io/kubernetes")
+    major, minor = version.removeprefix("v").split(".")[:2]
+    # Without these a kubelet calls itself v0.0.0-master, and the API server refuses to judge its age.
+    known = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    stamp = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in known.items())
+    return Program(module, f"k8s.io/kubernetes/cmd/{command}", "*.go", stamp)
+
+
+def _containerd(command: str) -> Program:
+    module, path = NODE_ROOT / "containerd", "github.com/containerd/containerd/v2"
+    stamp = f"-X {path}/version.Version={required(module, path)}"
+    return Program(module, f"{path}/cmd/{command}", "*.go", stamp, tags="no_btrfs,no_zfs")
 
 
 PROGRAMS = {
     "kubeletclient": Program(GO_ROOT, "./kubeletclient", "kubeletclient/*.go"),
     "emptyplugin": Program(GO_ROOT, "./emptyplugin", "emptyplugin/*.go"),
     "h2spec": Program(GO_ROOT / "h2spec", "github.com/summerwind/h2spec/cmd/h2spec", "*.go"),
+}
+
+NODE_PROGRAMS = {
+    # The kubelet first: it compiles most of what the others share.
+    **{name: _kubernetes(name) for name in ("kubelet", "kube-apiserver", "kube-controller-manager", "kube-scheduler")},
+    "kubectl": _kubernetes("kubectl"),
+    "etcd": Program(NODE_ROOT / "etcd", ".", "*.go"),
+    **{name: _containerd(name) for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
 }
 
 
@@ -73,7 +110,7 @@ def find_go() -> tuple[str, str]:
 
 def build(name: str) -> Path:
     """The path of a built program, from the cache where its sources are unchanged."""
-    program = PROGRAMS[name]
+    program = PROGRAMS.get(name) or NODE_PROGRAMS[name]
     go, version = find_go()
     binary = cache_dir() / f"{name}-{_fingerprint(program, version)}"
     if binary.exists():
@@ -87,7 +124,8 @@ def build(name: str) -> Path:
             _download(go, program)
         fresh = binary.with_suffix(f".{os.getpid()}")
         with _progress(f"building {name} with {version}"):
-            done = _run([go, "build", "-trimpath", "-o", str(fresh), program.package], program.module)
+            flags = ["-trimpath", f"-ldflags=-s -w {program.stamp}", f"-tags={program.tags}"]
+            done = _run([go, "build", *flags, "-o", str(fresh), program.package], program.module)
         if done.returncode != 0:
             raise BuildFailedError(f"{name} does not build:\n{done.stderr.strip()}")
         fresh.replace(binary)
@@ -120,7 +158,7 @@ def _download(go: str, program: Program) -> None:
 
 
 def _fingerprint(program: Program, version: str) -> str:
-    digest = hashlib.sha256(version.encode())
+    digest = hashlib.sha256(f"{version}\0{program.stamp}\0{program.tags}".encode())
     files = [program.module / "go.mod", program.module / "go.sum", *sorted(program.module.glob(program.sources))]
     for file in files:
         digest.update(f"\0{file.name}\0".encode())
@@ -131,12 +169,13 @@ def _fingerprint(program: Program, version: str) -> str:
 def _run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     # GOTOOLCHAIN: an older Go must say so instead of fetching another Go. GOWORK: a workspace above us is not ours.
     env = os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "0"}
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    # Nice: the large ones take minutes, and somebody may want to use the machine.
+    return subprocess.run(["nice", *command], cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
 @contextlib.contextmanager
 def _progress(what: str) -> Iterator[None]:
-    """A line now and every few seconds: a cold build takes a minute, and silence looks like a hang."""
+    """A line now and every few seconds: a cold build takes minutes, and silence looks like a hang."""
     start, over = time.monotonic(), threading.Event()
 
     def tick() -> None:
@@ -151,6 +190,7 @@ def _progress(what: str) -> Iterator[None]:
     finally:
         over.set()
         ticker.join()
+        print(f"· {what}: done in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
 
 
 def _dotted(version: tuple[int, ...]) -> str:
@@ -158,7 +198,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def main() -> int:
-    for name in PROGRAMS:
+    for name in NODE_PROGRAMS if sys.argv[1:] == ["node"] else PROGRAMS:
         try:
             print(build(name))
         except (ToolchainMissingError, BuildFailedError) as error:

@@ -1,0 +1,34 @@
+"""`make node-up` and `make node-down`."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.node.rig import node
+from tests.node.rig.places import KUBECONFIG, LOGS, STATE
+from tests.node.rig.steps import NodeFailedError, NodeMissingError
+
+
+def main(words: list[str]) -> int:
+    try:
+        if words == ["up"]:
+            if not node.is_up():
+                node.up()
+            print(f"kubectl: {STATE}/kubectl --kubeconfig {KUBECONFIG} get pods -A")
+            print(f"logs:    {LOGS}")
+            print("end it:  make node-down")
+        elif words == ["down"]:
+            node.down()
+        else:
+            print("usage: python -m tests.node.rig up|down", file=sys.stderr)
+            return 2
+    except (NodeMissingError, NodeFailedError) as error:
+        print(f"node: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

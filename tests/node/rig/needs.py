@@ -1,0 +1,75 @@
+"""What the machine must have. Installs the three Debian packages; everything else it only names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+from tests import toolchain
+from tests.node.rig.places import HOST, KUBELET, OURS, PORTS
+from tests.node.rig.steps import NodeMissingError, step
+
+PACKAGES = {
+    "runc": Path("/usr/sbin/runc"),
+    "containernetworking-plugins": Path("/usr/lib/cni/ptp"),
+    "busybox-static": Path("/bin/busybox"),
+}
+TOOLS = ("openssl", "mount", "umount")
+HIERARCHIES = ("cpu", "cpuacct", "cpuset", "memory")  # what a kubelet asks of cgroup v1
+
+
+def check() -> None:
+    """Says why this machine cannot run a node, before anything is built."""
+    if os.geteuid() != 0:
+        raise NodeMissingError("a node needs root")
+    if KUBELET.exists() and not OURS.exists():
+        raise NodeMissingError(f"{KUBELET} belongs to another kubelet; this rig does not touch it")
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise NodeMissingError(f"these commands are missing: {', '.join(missing)}")
+    groups = Path("/sys/fs/cgroup")
+    if not (groups / "cgroup.controllers").exists() and not all((groups / name).is_dir() for name in HIERARCHIES):
+        raise NodeMissingError(f"a kubelet needs the cgroup hierarchies {', '.join(HIERARCHIES)} under {groups}")
+    if _absent() and shutil.which("apt-get") is None:
+        raise NodeMissingError(f"install {', '.join(_absent())}: there is no apt-get to do it")
+    try:
+        toolchain.find_go()
+    except toolchain.ToolchainMissingError as missing_go:
+        raise NodeMissingError(str(missing_go)) from None
+
+
+def check_ports() -> None:
+    for port in PORTS:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                raise NodeMissingError(f"port {port} is taken by another program") from None
+
+
+def install() -> None:
+    absent = _absent()
+    if not absent:
+        return
+    with step(f"installing {', '.join(absent)}"):
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-qy", "--no-install-recommends", *absent]):
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise NodeMissingError(f"{' '.join(command)} failed: {done.stderr.strip()[-400:]}")
+
+
+def build() -> dict[str, Path]:
+    """Every program of the node, one after the other, from the cache where nothing has changed."""
+    try:
+        return {name: toolchain.build(name) for name in toolchain.NODE_PROGRAMS}
+    except toolchain.ToolchainMissingError as missing:
+        raise NodeMissingError(str(missing)) from None
+
+
+def _absent() -> list[str]:
+    return [package for package, file in PACKAGES.items() if not file.exists()]

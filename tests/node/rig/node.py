@@ -1,0 +1,191 @@
+"""Brings the node up and down, in the right order, and restarts its kubelet.
+
+Works on a node that another command has started: all it knows is in the state directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.node.rig import certificates, images, needs, process, settings, sweep
+from tests.node.rig.api import Api, RefusedError
+from tests.node.rig.places import (
+    API_PORT,
+    CERTS,
+    CNI,
+    CONFIG,
+    CONTAINERD,
+    ETCD_PEER_PORT,
+    ETCD_PORT,
+    HOST,
+    KUBELET,
+    LOGS,
+    NODE,
+    OURS,
+    PIDS,
+    PODS,
+    RUN,
+    SERVICES_RANGE,
+    STATE,
+)
+from tests.node.rig.steps import NodeFailedError, step
+
+CONTROL_PLANE = ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
+
+
+def is_up() -> bool:
+    return all(process.running(name) for name in ("kubelet", "containerd", *CONTROL_PLANE))
+
+
+def up() -> dict[str, Path]:
+    """From nothing to a Ready node. What fails half-way is taken down again."""
+    needs.check()
+    if STATE.exists() or OURS.exists():
+        down()
+    needs.install()
+    programs = needs.build()
+    needs.check_ports()
+    began = time.monotonic()
+    try:
+        _prepare(programs)
+        _start(programs)
+    except BaseException:
+        down()
+        raise
+    with step(f"the node is Ready; in all {time.monotonic() - began:.1f} s"):
+        pass
+    return programs
+
+
+def down() -> None:
+    """Kubelet first, or it would start again what is being ended; then sandboxes; then everything else."""
+    with step("ending the kubelet"):
+        process.end("kubelet")
+    if process.running("containerd"):
+        with step("removing sandboxes"):
+            sweep.remove_sandboxes(STATE / "ctr")
+    for name in ("containerd", *CONTROL_PLANE):
+        if process.running(name):
+            with step(f"ending {name}"):
+                process.end(name)
+    with step("sweeping"):
+        sweep.sweep()
+    left = sweep.leftovers()
+    if left:
+        raise NodeFailedError(f"the node left something behind: {', '.join(left)}")
+
+
+def start_kubelet(*, wait: bool = True) -> None:
+    binary = (STATE / "kubelet").resolve()
+    names = [f"--kubeconfig={CONFIG}/kubelet.kubeconfig", f"--hostname-override={NODE}", f"--root-dir={KUBELET}"]
+    process.start("kubelet", [binary, f"--config={CONFIG}/kubelet.json", *names, "--v=2"])
+    if wait:
+        process.wait(_ready, "the node is Ready", "kubelet")
+
+
+def stop_kubelet(with_signal: signal.Signals = signal.SIGTERM) -> None:
+    process.end("kubelet", with_signal)
+
+
+def _prepare(programs: dict[str, Path]) -> None:
+    for directory in (STATE, RUN, LOGS, PIDS, PODS, CERTS, CONFIG, CNI, KUBELET):
+        directory.mkdir(parents=True, exist_ok=True)
+    OURS.touch()
+    sweep.remember_namespaces()
+    for name, binary in programs.items():
+        (STATE / name).symlink_to(binary)
+    with step("making certificates"):
+        certificates.make()
+    settings.write(programs["containerd-shim-runc-v2"])
+    with step("making images"):
+        images.write(STATE / "images.tar")
+
+
+def _start(programs: dict[str, Path]) -> None:
+    with step("starting etcd and containerd"):
+        _etcd(programs["etcd"])
+        process.start("containerd", [programs["containerd"], "--config", CONFIG / "containerd.toml"])
+        process.wait(CONTAINERD.exists, "containerd listens", "containerd")
+    with step("starting kube-apiserver"):
+        _apiserver(programs["kube-apiserver"])
+        process.wait(_healthy, "the API is ready", "etcd", "kube-apiserver")
+    with step("importing images"):
+        _import(programs["ctr"])
+    with step("starting kube-scheduler, kube-controller-manager and the kubelet"):
+        _controllers(programs)
+        start_kubelet()
+        process.wait(_settled, "pods can be made", "kubelet", "kube-scheduler", "kube-controller-manager")
+
+
+def _etcd(binary: Path) -> None:
+    client, peer = f"http://{HOST}:{ETCD_PORT}", f"http://{HOST}:{ETCD_PEER_PORT}"
+    urls = [f"--listen-client-urls={client}", f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}"]
+    urls += [f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}"]
+    # The state is thrown away: nothing is worth waiting for the disk.
+    process.start("etcd", [binary, f"--data-dir={STATE}/etcd", *urls, "--unsafe-no-fsync"])
+
+
+def _apiserver(binary: Path) -> None:
+    key = certificates.file
+    flags = {
+        "etcd-servers": f"http://{HOST}:{ETCD_PORT}",
+        "bind-address": HOST,
+        "advertise-address": HOST,
+        "secure-port": str(API_PORT),
+        "endpoint-reconciler-type": "none",  # there is no address that pods could reach it at
+        "service-cluster-ip-range": SERVICES_RANGE,
+        "authorization-mode": "Node,RBAC",
+        "enable-admission-plugins": "NodeRestriction",
+        "allow-privileged": "true",
+        "client-ca-file": key("ca", "crt"),
+        "tls-cert-file": key("apiserver", "crt"),
+        "tls-private-key-file": key("apiserver", "key"),
+        "kubelet-client-certificate": key("apiserver-to-kubelet", "crt"),
+        "kubelet-client-key": key("apiserver-to-kubelet", "key"),
+        "kubelet-preferred-address-types": "InternalIP",
+        "service-account-issuer": "https://kubernetes.default.svc",
+        "service-account-key-file": key("accounts", "pub"),
+        "service-account-signing-key-file": key("accounts", "key"),
+    }
+    process.start("kube-apiserver", [binary, *(f"--{name}={value}" for name, value in flags.items())])
+
+
+def _controllers(programs: dict[str, Path]) -> None:
+    quiet = ["--leader-elect=false", "--secure-port=0"]
+    process.start("kube-scheduler", [programs["kube-scheduler"], f"--kubeconfig={CONFIG}/scheduler.kubeconfig", *quiet])
+    accounts = [f"--service-account-private-key-file={certificates.file('accounts', 'key')}"]
+    accounts += [f"--root-ca-file={certificates.file('ca', 'crt')}"]
+    who = f"--kubeconfig={CONFIG}/controller-manager.kubeconfig"
+    process.start("kube-controller-manager", [programs["kube-controller-manager"], who, *accounts, *quiet])
+
+
+def _import(ctr: Path) -> None:
+    command = [str(ctr), "-a", str(CONTAINERD), "-n", sweep.PARENT, "images", "import", str(STATE / "images.tar")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NodeFailedError(f"importing images failed: {done.stderr.strip()}")
+
+
+def _healthy() -> bool:
+    with contextlib.suppress(OSError, RefusedError):
+        return bool(Api().get("/readyz") == "ok")
+    return False
+
+
+def _ready() -> bool:
+    with contextlib.suppress(OSError, RefusedError):
+        conditions = Api().get(f"/api/v1/nodes/{NODE}")["status"].get("conditions", ())
+        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    return False
+
+
+def _settled() -> bool:
+    """The default account is there, and nothing keeps pods away from the node."""
+    with contextlib.suppress(OSError, RefusedError):
+        Api().get("/api/v1/namespaces/default/serviceaccounts/default")
+        return not Api().get(f"/api/v1/nodes/{NODE}")["spec"].get("taints")
+    return False

@@ -1,0 +1,114 @@
+"""The node's configuration files. Every value that is not a default has its reason here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.node.rig import certificates
+from tests.node.rig.places import (
+    API,
+    CNI,
+    CONFIG,
+    CONTAINERD,
+    KUBELET_HEALTH_PORT,
+    KUBELET_PORT,
+    PAUSE_IMAGE,
+    PODS,
+    PODS_RANGE,
+    RUN,
+    STATE,
+)
+
+CDI = STATE / "cdi"
+
+
+def write(shim: Path) -> None:
+    (CONFIG / "containerd.toml").write_text(_containerd(shim))
+    _json(CNI / "10-fairlead-node.conflist", _network())
+    _json(CONFIG / "kubelet.json", _kubelet())
+    for name in certificates.CLIENTS:
+        _json(CONFIG / f"{name}.kubeconfig", _kubeconfig(name))
+
+
+def _json(file: Path, content: dict[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=1))
+
+
+def _containerd(shim: Path) -> str:
+    # restrict_oom_score_adj: without CAP_SYS_RESOURCE every sandbox would fail.
+    return f"""\
+version = 3
+root = "{STATE}/containerd"
+state = "{RUN}/containerd"
+[grpc]
+address = "{CONTAINERD}"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = "{PAUSE_IMAGE}"
+[plugins.'io.containerd.cri.v1.runtime']
+enable_cdi = true
+cdi_spec_dirs = ["{CDI}"]
+restrict_oom_score_adj = true
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ["/usr/lib/cni"]
+conf_dir = "{CNI}"
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+default_runtime_name = "runc"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+runtime_path = "{shim}"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+SystemdCgroup = false
+"""
+
+
+def _network() -> dict[str, Any]:
+    addresses = {"type": "host-local", "ranges": [[{"subnet": PODS_RANGE}]], "dataDir": str(STATE / "addresses")}
+    return {"cniVersion": "1.0.0", "name": "fairlead-node", "plugins": [{"type": "ptp", "ipam": addresses}]}
+
+
+def _kubelet() -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "0.0.0.0",  # the node's address is not loopback, and `kubectl logs` goes there
+        "port": KUBELET_PORT,
+        "healthzPort": KUBELET_HEALTH_PORT,
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD}",
+        "podLogsDir": str(PODS),
+        "volumePluginDir": str(STATE / "volume-plugins"),
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": False},
+            "x509": {"clientCAFile": certificates.file("ca", "crt")},
+        },
+        "authorization": {"mode": "AlwaysAllow"},
+        # The default is 10 s. What a test waits for should be the plugin, not the kubelet's timer.
+        "nodeStatusUpdateFrequency": "1s",
+        # A small machine with cgroup v1 and no systemd is enough.
+        "failCgroupV1": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupsPerQOS": False,
+        "enforceNodeAllocatable": [],
+        "failSwapOn": False,
+        "evictionHard": {"memory.available": "10Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "imageGCHighThresholdPercent": 100,  # the images cannot be pulled again
+    }
+
+
+def _kubeconfig(name: str) -> dict[str, Any]:
+    who = {
+        "client-certificate": certificates.file(name, "crt"),
+        "client-key": certificates.file(name, "key"),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": "node", "cluster": {"server": API, "certificate-authority": certificates.file("ca", "crt")}}
+        ],
+        "users": [{"name": name, "user": who}],
+        "contexts": [{"name": "node", "context": {"cluster": "node", "user": name}}],
+        "current-context": "node",
+    }

@@ -1,0 +1,115 @@
+"""Removes what a node leaves behind: sandboxes, shims, mounts, network namespaces, cgroups, files.
+
+Only what carries the node's own paths is touched. `leftovers` says what is still there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from tests.node.rig import process
+from tests.node.rig.places import CONTAINERD, KUBELET, OURS, PIDS, RUN, STATE
+from tests.node.rig.steps import NodeFailedError, until
+
+NAMES = Path("/run/netns")  # where containerd pins the network namespaces of sandboxes
+CGROUPS = Path("/sys/fs/cgroup")
+PARENT = "k8s.io"  # containerd's name for what belongs to a kubelet
+NAMESPACES = STATE / "netns"  # the names of those of ours, one file each
+RESULTS = Path("/var/lib/cni/results")  # the network library remembers here what it made
+SANDBOX_S = 20.0
+
+
+def remove_sandboxes(ctr: Path) -> None:
+    """Through containerd, which then ends containers and shims and gives addresses back."""
+    import grpc  # only here: a node without sandboxes does not need it
+
+    known = [str(ctr), "-a", str(CONTAINERD), "-n", PARENT]
+    found = subprocess.run([*known, "sandboxes", "ls"], capture_output=True, text=True, check=False)
+    sandboxes = [line.split()[0] for line in found.stdout.splitlines()[1:] if line.split()]
+    with grpc.insecure_channel(f"unix://{CONTAINERD}") as channel:
+        for name in ("StopPodSandbox", "RemovePodSandbox"):
+            call = channel.unary_unary(f"/runtime.v1.RuntimeService/{name}", bytes, bytes)
+            for sandbox in sandboxes:
+                with suppress(grpc.RpcError):  # one that is gone already; `leftovers` judges the outcome
+                    call(b"\x0a" + bytes([len(sandbox)]) + sandbox.encode(), timeout=SANDBOX_S)
+
+
+def sweep() -> None:
+    """What is left when every process of ours has been asked to end."""
+    for pid in shims():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    with suppress(NodeFailedError):
+        until(lambda: not shims(), "shims end", 5.0)
+    for mount in reversed(mounts()):
+        subprocess.run(["umount", "-l", mount], capture_output=True, check=False)
+    for name in _namespaces():
+        subprocess.run(["umount", "-l", name], capture_output=True, check=False)
+        name.unlink(missing_ok=True)
+    for group in cgroups():
+        with suppress(OSError):
+            group.rmdir()
+    for result in RESULTS.glob("fairlead-node-*"):
+        result.unlink(missing_ok=True)
+    shutil.rmtree(RUN, ignore_errors=True)
+    shutil.rmtree(STATE, ignore_errors=True)
+    if OURS.exists():
+        shutil.rmtree(KUBELET, ignore_errors=True)
+
+
+def leftovers() -> list[str]:
+    pids = [f"process {name}" for name in _names(PIDS) if process.running(name)]
+    found = [f"shim {pid}" for pid in shims()]
+    found += [f"mount {mount}" for mount in mounts()]
+    found += [f"cgroup {group}" for group in cgroups()]
+    found += [f"network namespace {name}" for name in _namespaces()]
+    found += [f"directory {path}" for path in (STATE, RUN) if path.exists()]
+    found += [f"directory {KUBELET}"] * OURS.exists()
+    return pids + found
+
+
+def shims() -> list[int]:
+    """Shims that our containerd has started: they are told its address."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if b"containerd-shim" in words[0] and any(str(RUN).encode() in word for word in words[1:]):
+                    found.append(int(entry.name))
+    return found
+
+
+def mounts() -> list[str]:
+    roots = tuple(f"{path}/" for path in ((STATE, RUN, KUBELET) if OURS.exists() else (STATE, RUN)))
+    points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [point for point in points if f"{point}/".startswith(roots)]
+
+
+def cgroups() -> list[Path]:
+    """The deepest first, so that they can be removed in this order."""
+    tops = [top for top in (CGROUPS / PARENT, *CGROUPS.glob(f"*/{PARENT}")) if top.is_dir()]
+    return [Path(path) for top in tops for path, _, _ in os.walk(top, topdown=False)]
+
+
+def remember_namespaces() -> None:
+    """Writes down which namespaces are there before the node starts: all that join later are its own."""
+    NAMESPACES.mkdir(parents=True, exist_ok=True)
+    for name in _names(NAMES):
+        (NAMESPACES / name).touch()
+
+
+def _namespaces() -> list[Path]:
+    if not NAMESPACES.exists():
+        return []
+    before = set(_names(NAMESPACES))
+    return [NAMES / name for name in _names(NAMES) if name.startswith("cni-") and name not in before]
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
