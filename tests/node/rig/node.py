@@ -84,7 +84,11 @@ def start_kubelet(*, wait: bool = True) -> None:
     names = [f"--kubeconfig={CONFIG}/kubelet.kubeconfig", f"--hostname-override={NODE}", f"--root-dir={KUBELET}"]
     process.start("kubelet", [binary, f"--config={CONFIG}/kubelet.json", *names, "--v=2"])
     if wait:
-        process.wait(_ready, "the node is Ready", "kubelet")
+        wait_ready()
+
+
+def wait_ready() -> None:
+    process.wait(_ready, "the node is Ready", "kubelet")
 
 
 def stop_kubelet(with_signal: signal.Signals = signal.SIGTERM) -> None:

@@ -1,0 +1,109 @@
+"""The node of the session, and for each test a cluster view, daemons and a resource name of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.node import verdict
+from tests.node.cluster import Cluster
+from tests.node.daemon import Fairlead
+from tests.node.rig import node as rig
+from tests.node.rig.node import start_kubelet
+from tests.node.rig.places import LOGS
+from tests.node.rig.steps import NodeMissingError
+
+Measure = Callable[[str, float], None]
+_measured: dict[str, list[float]] = {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/node/" in item.path.as_posix():
+            item.add_marker(pytest.mark.node)
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[None]:
+    """A node that is up already is used and left alone; else it is brought up here and taken down."""
+    found = rig.is_up()
+    if not found:
+        try:
+            rig.up()
+        except NodeMissingError as missing:
+            if os.environ.get("CI") == "true":
+                pytest.fail(f"CI must be able to run a node: {missing}", pytrace=False)
+            pytest.skip(str(missing))
+    log = LOGS / "kubelet.log"
+    start = log.stat().st_size
+    try:
+        yield
+        with log.open(errors="replace") as lines:
+            lines.seek(start)
+            complaints = verdict.complaints(lines)
+    finally:
+        if not found:
+            rig.down()
+    assert not complaints, "the kubelet holds this against us:\n" + "".join(complaints)
+
+
+@pytest.fixture
+def cluster(node: None) -> Iterator[Cluster]:
+    if not rig.is_up():  # a test before this one may have failed while the kubelet was down
+        start_kubelet()
+    cluster = Cluster()
+    try:
+        yield cluster
+    finally:
+        if not rig.is_up():
+            start_kubelet()
+        cluster.remove_pods()
+
+
+@pytest.fixture
+def resource(request: pytest.FixtureRequest) -> str:
+    """A resource of its own for each test: the kubelet remembers the old ones for five minutes."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
+    return f"example.com/{words[:40].strip('-')}"
+
+
+@pytest.fixture
+def fairlead(tmp_path: Path, cluster: Cluster) -> Iterator[Callable[[dict[str, Any]], Fairlead]]:
+    """Makes daemons, and ends them with the test."""
+    made: list[Fairlead] = []
+
+    def make(config: dict[str, Any]) -> Fairlead:
+        root = tmp_path / f"daemon{len(made)}"
+        root.mkdir()
+        made.append(Fairlead(root, config))
+        return made[-1]
+
+    yield make
+    for daemon in made:
+        daemon.end()
+
+
+@pytest.fixture
+def measure() -> Measure:
+    """Notes a time. It is printed at the end and never judged: a busy machine is not a fault."""
+
+    def note(what: str, seconds: float) -> None:
+        _measured.setdefault(what, []).append(seconds)
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _measured:
+        terminalreporter.section("times on the node (the kubelet reports to the API server once a second)")
+        for what, times in _measured.items():
+            spread = f"{min(times):8.3f} {statistics.median(times):8.3f} {max(times):8.3f}"
+            terminalreporter.write_line(f"{what:58} {spread} s  of {len(times)}")
+        terminalreporter.write_line(f"{'':58} {'least':>8} {'median':>8} {'most':>8}")

@@ -1,0 +1,29 @@
+"""Reads the true kubelet's log and says what it holds against us.
+
+An error line counts when it comes from the device manager or the plugin watcher, or names a resource of ours.
+What a scenario provokes on purpose is listed here, each with its reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+OURS = re.compile(
+    r"example\.com/|device.?plugin|devicemanager|plugin_watcher|plugins_registry|podresources", re.IGNORECASE
+)
+ERROR = re.compile(r"^[EF]\d{4} ")
+PANIC = re.compile(r"^panic: |^goroutine \d+ \[|Observed a panic|runtime error|nil pointer")
+EXPECTED = {
+    r"ListAndWatch ended unexpectedly": "a scenario ended the daemon or the kubelet; the stream ends with it",
+}
+
+
+def complaints(lines: Iterable[str]) -> list[str]:
+    return [
+        line for line in lines if PANIC.search(line) or (ERROR.match(line) and OURS.search(line) and not _known(line))
+    ]
+
+
+def _known(line: str) -> bool:
+    return any(re.search(pattern, line) for pattern in EXPECTED)
