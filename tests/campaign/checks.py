@@ -1,0 +1,119 @@
+"""What must hold: at every moment, and after quiet. Reads; changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any
+
+from tests.campaign.node import Node
+
+from fairlead.kubelet.lifecycle import Phase
+from fairlead.observe.journal import CAPACITY
+
+# The longest way back: a refused registration's back-off, a retired slot's hold and the look at who holds what.
+QUIET_MAX_S = 400.0
+STAYS_S = 20.0
+# Facts that only a defect of ours can cause.
+NEVER = ("unit-crashed", "task-crashed", "call-failed", "watch-failed", "probe-failed", "list-refused")
+
+
+class Violation(AssertionError):
+    """Something that must hold did not."""
+
+
+class Checks:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        # Per unit: the slots it has listed while a pod held them.
+        self._listed: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+        self.faults: list[str] = []  # what the loop was told of and nobody handled
+
+    def on_loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.faults.append(f"{context.get('message')}: {context.get('exception')!r} {context.get('task', '')}")
+
+    def now(self) -> None:
+        """After every event."""
+        node = self._node
+        if self.faults:
+            raise Violation(f"nobody handled: {self.faults[0]}")
+        if node.kubelet.panic is not None:
+            raise Violation(f"the kubelet panicked: {node.kubelet.panic}")
+        if node.daemon_ended:
+            raise Violation("the daemon ended by itself")
+        journal = node.daemon.journal
+        for kind in NEVER:
+            if journal.counts[kind]:
+                fact = next((fact for fact in reversed(journal.tail()) if fact.kind == kind), None)
+                raise Violation(f"{kind}: {fact.keys if fact else 'no longer in the journal'}")
+        if len(journal.tail(1 << 30)) > CAPACITY:
+            raise Violation("the journal grows")
+        self._check_units()
+        self._check_pods()
+
+    def _check_units(self) -> None:
+        for name, unit in self._node.daemon.supervisor.units.items():
+            if unit.life.streams > 1:
+                raise Violation(f"{name}: {unit.life.streams} streams on one server")
+            held = self._node.held(name)
+            offered = {str(slot.id) for slot in unit.resource.slots}
+            listed = {slot for slot in self._listed.get(unit, set()) if slot in held}
+            if gone := listed - offered:
+                raise Violation(f"{name}: held, and gone from the list: {sorted(gone)}")
+            self._listed[unit] = listed | (held & offered)
+
+    def _check_pods(self) -> None:
+        for pod, got in self._node.running():
+            main = pod.containers["main"]
+            if main.state == "running" and (dict(main.devices), dict(main.env)) != (got["devices"], got["env"]):
+                raise Violation(f"{pod.name}: had {got}, has {main.devices} {main.env}")
+
+    async def quiet(self) -> None:
+        """Faults are over: everything must come right by itself, and stay so."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + QUIET_MAX_S
+        while wrong := self._wrong():
+            if loop.time() > until_s:
+                raise Violation(f"not right {QUIET_MAX_S:g} s after the last fault: {'; '.join(wrong[:6])}")
+            await asyncio.sleep(1.0)
+            self.now()
+        await asyncio.sleep(STAYS_S)
+        if wrong := self._wrong():
+            raise Violation(f"right at first, and then not: {'; '.join(wrong[:6])}")
+
+    def _wrong(self) -> list[str]:
+        node = self._node
+        wrong = []
+        if set(node.daemon.sources) != node.variant.backends:
+            wrong.append(f"sources are {sorted(node.daemon.sources)}, not {sorted(node.variant.backends)}")
+        expected = node.expected()
+        units = node.daemon.supervisor.units
+        wrong += [f"{name}: not served" for name in expected.keys() - units.keys()]
+        for name, unit in units.items():
+            wrong += [f"{name}: {text}" for text in self._wrong_unit(name, unit, expected.get(name, set()))]
+        return wrong
+
+    def _wrong_unit(self, name: str, unit: Any, offered: set[str]) -> list[str]:
+        node = self._node
+        wrong = []
+        if unit.life.phase is not Phase.STREAMING or unit.life.streams != 1:
+            wrong.append(f"{unit.life.phase}, {unit.life.streams} streams, {unit.life.reason}")
+        process = node.kubelet._process
+        endpoint = process.table.endpoints.get(name) if process else None
+        if endpoint is None or endpoint.stopped_at_s is not None:
+            wrong.append("the kubelet has no live endpoint")
+        known = node.kubelet.devices(name)
+        healthy = {slot for slot, health in known.items() if health == "Healthy"}
+        if healthy != offered:
+            wrong.append(f"healthy but not there {sorted(healthy - offered)}, missing {sorted(offered - healthy)}")
+        if extra := known.keys() - offered - self._booked(name):
+            wrong.append(f"listed, gone and free: {sorted(extra)}")
+        return wrong
+
+    def _booked(self, name: str) -> set[str]:
+        """What any active pod holds by the kubelet's own books."""
+        process = self._node.kubelet._process
+        if process is None:
+            return set()
+        process.admission.free_inactive()
+        return {str(slot) for (_, _, resource), grant in process.ledger if resource == name for slot in grant.ids}

@@ -1,0 +1,158 @@
+"""Plays a list of events on a fresh node, checks after each, and looks for what was left behind at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import gc
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.campaign.checks import Checks, Violation
+from tests.campaign.events import QUIET, Event
+from tests.campaign.node import Node
+from tests.campaign.warp import WarpLoop, breathe
+
+Say = Callable[[str], None]
+SHM = Path("/dev/shm")
+# A loop that turns for ever without time passing is ended by this, with a traceback. Real seconds.
+HANG_S = 120.0
+GROWTH_MAX_BYTES = 48 * 1024 * 1024
+FROZEN_GROWTH_MAX = 20_000  # objects that the collector will not look at again
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Where it went wrong, and how."""
+
+    played: int  # events up to and with the one that failed
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    events: int
+    quiets: int
+    real_s: float
+    warped_s: float
+    failure: Failure | None = None
+
+
+def run(events: Sequence[Event], seed: int, say: Say = lambda _: None) -> Result:
+    """Plays them on a loop of its own."""
+    began_s = time.monotonic()
+    # In memory where there is such a place: the stand-in syncs its checkpoint at every list.
+    root = Path(tempfile.mkdtemp(prefix="fl", dir=SHM if SHM.is_dir() else None))
+    loop = WarpLoop()
+    try:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            started_s = loop.time()
+            failure = runner.run(_campaign(events, seed, root, say))
+            warped_s = loop.time() - started_s
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        shutil.rmtree(root, ignore_errors=True)
+    quiets = sum(event.kind == QUIET for event in events)
+    return Result(len(events) - quiets, quiets, time.monotonic() - began_s, warped_s, failure)
+
+
+async def _campaign(events: Sequence[Event], seed: int, root: Path, say: Say) -> Failure | None:
+    # One short life first: what is loaded once and kept is no leak.
+    faulthandler.dump_traceback_later(HANG_S, exit=True)
+    failure = await _life([Event(QUIET)], seed, root, lambda _: None)
+    before, tasks = await _belongings(), asyncio.all_tasks()
+    memory_bytes, frozen = _memory_bytes(), gc.get_freeze_count()
+    if failure is None:
+        failure = await _life(events, seed, root, say)
+    if failure is not None:
+        return failure
+    if left := asyncio.all_tasks() - tasks:
+        return Failure(len(events), f"tasks left behind: {sorted(task.get_name() for task in left)} {left}"[:2000])
+    for _ in range(100):  # gRPC closes on its own threads
+        if not (extra := (await _belongings()).keys() - before.keys()):
+            break
+        await breathe(0.05)
+    else:
+        return Failure(len(events), f"files left open: {[(await _belongings()).get(fd) for fd in extra]}")
+    if sockets := [path for path in (root / "k").rglob("*.sock") if path.name != "kubelet.sock"]:
+        return Failure(len(events), f"sockets left behind: {sockets}")
+    if (grown := _memory_bytes() - memory_bytes) > GROWTH_MAX_BYTES:
+        return Failure(len(events), f"memory grew by {grown / 1e6:.0f} MB")
+    if (frozen := gc.get_freeze_count() - frozen) > FROZEN_GROWTH_MAX:
+        return Failure(len(events), f"{frozen} more objects are kept from the garbage collector")
+    return None
+
+
+async def _life(events: Sequence[Event], seed: int, root: Path, say: Say) -> Failure | None:
+    """One daemon and one kubelet through all events. The failure, if there is one, is the first."""
+    node = Node(root, seed)
+    checks = Checks(node)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, WarpLoop)
+    loop.set_exception_handler(checks.on_loop_fault)
+    await node.start()
+    loop.expects_answer = node.expects_answer
+    began_s, played, number = time.monotonic(), 0, 0
+    failure: Failure | None = None
+    try:
+        for number, event in enumerate(events, 1):
+            if number % 50 == 1:
+                faulthandler.dump_traceback_later(HANG_S, exit=True)
+            if event.kind == QUIET:
+                await node.calm()
+                await checks.quiet()
+                _forget_calls(node)
+                say(f"{played} events, {time.monotonic() - began_s:.0f} s, all registered, streaming and equal")
+            else:
+                await node.play(event)
+                played += 1
+            checks.now()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the campaign reports and shrinks it
+        failure = Failure(number, _explain(error))
+    try:
+        async with asyncio.timeout(600):
+            await node.stop()
+    except Exception as error:  # noqa: BLE001 - as above
+        failure = failure or Failure(number, f"stopping: {_explain(error)}")
+    gc.collect()  # what nobody handled is told when it is collected
+    if checks.faults and failure is None:
+        failure = Failure(number, f"nobody handled: {checks.faults[0]}")
+    return failure
+
+
+def _explain(error: BaseException) -> str:
+    if isinstance(error, Violation):
+        return str(error)
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    place = f" at {where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _forget_calls(node: Node) -> None:
+    """The stand-in keeps every call; this many would be a leak of the campaign's own."""
+    made = node.kubelet._calls.made
+    made[:] = [call for call in made if call.seconds is None]
+
+
+async def _belongings() -> dict[str, str]:
+    """The files this process has open."""
+    await breathe(0.02)
+    gc.collect()
+    found = {}
+    for fd in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names only
+        try:
+            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue  # the listing's own
+    return found
+
+
+def _memory_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
