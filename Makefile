@@ -5,10 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 GEN := src/fairlead/standin/_gen
-.PHONY: help demo test lint fmt bench proto clean
+.PHONY: help demo test lint fmt bench proto clean node-test node-test-full node-up node-down
 
 help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 # One stamp for the environment: rebuilt when the pins or the project file change.
 $(VENV)/.ready: pyproject.toml requirements/constraints.txt
@@ -31,6 +31,18 @@ lint: $(VENV)/.ready ## ruff, mypy --strict, import layers
 
 fmt: $(VENV)/.ready ## format and fix what can be fixed
 	@$(BIN)/ruff check --fix-only . && $(BIN)/ruff format .
+
+node-test: $(VENV)/.ready ## Fairlead on a real Kubernetes node, built and started here; needs root and Go
+	@$(BIN)/python -m pytest -m node tests/node
+
+node-test-full: $(VENV)/.ready ## the same, with the scenarios that take long
+	@NODE_TEST_FULL=1 $(BIN)/python -m pytest -m node --timeout 1800 tests/node
+
+node-up: $(VENV)/.ready ## starts that node and leaves it running
+	@$(BIN)/python -m tests.node.rig up
+
+node-down: $(VENV)/.ready ## ends it and removes everything of it
+	@$(BIN)/python -m tests.node.rig down
 
 bench: $(VENV)/.ready ## ratios against the peers, in one run
 	@$(BIN)/python -m bench

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,16 +28,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/node/" in item.path.as_posix():
             item.add_marker(pytest.mark.node)
-            item.add_marker(pytest.mark.timeout(300))
+            # For the test alone: the first one also waits until the node is built and up.
+            item.add_marker(pytest.mark.timeout(300, func_only=True))
 
 
 @pytest.fixture(scope="session")
-def node() -> Iterator[None]:
+def node(pytestconfig: pytest.Config) -> Iterator[None]:
     """A node that is up already is used and left alone; else it is brought up here and taken down."""
     found = rig.is_up()
+    aloud = pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled
     if not found:
         try:
-            rig.up()
+            with aloud():  # minutes the first time: the progress must be seen
+                print(file=sys.stderr)
+                rig.up()
         except NodeMissingError as missing:
             if os.environ.get("CI") == "true":
                 pytest.fail(f"CI must be able to run a node: {missing}", pytrace=False)
@@ -50,7 +55,9 @@ def node() -> Iterator[None]:
             complaints = verdict.complaints(lines)
     finally:
         if not found:
-            rig.down()
+            with aloud():
+                print(file=sys.stderr)
+                rig.down()
     assert not complaints, "the kubelet holds this against us:\n" + "".join(complaints)
 
 
