@@ -182,7 +182,8 @@ class Daemon:
         held = None
         if isinstance(self.holdings, Holdings):
             held = self.holdings.by_resource
-        resources = self.ledger.settle(self.inventory, self.loaded.rules, held, preparing(sources), self.clock.now())
+        now_s = self.clock.monotonic()  # how long a slot has been gone, whatever is done to the wall clock
+        resources = self.ledger.settle(self.inventory, self.loaded.rules, held, preparing(sources), now_s)
         self._note("rules", "; ".join(self.ledger.assignment.problems))
         self.supervisor.apply(resources)
 
@@ -294,9 +295,11 @@ def _report() -> ModuleType:
 def _warm_up() -> None:
     """What was left for after the registration."""
     chooser()
-    # What is there now stays: later collections need not walk it, inside an Allocate least of all.
-    gc.collect()
-    gc.freeze()
+    # What is there now stays: later collections need not walk it, inside an Allocate least of all. Once: what a reload
+    # brings goes with the next one, and must not be kept from the collector.
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
     gc.enable()
 
 

@@ -50,7 +50,11 @@ def status(daemon: Daemon) -> dict[str, Any]:
             for source in daemon.sources.values()
         ],
         "devices": _devices(
-            daemon.inventory, daemon.ledger.assignment, [unit.resource for unit in units.values()], holders
+            daemon.inventory,
+            daemon.ledger.assignment,
+            [unit.resource for unit in units.values()],
+            holders,
+            daemon.clock.now() - daemon.clock.monotonic(),
         ),
         "resources": [_resource(unit, holders) for unit in units.values()],
         "problems": _problems(daemon),
@@ -90,7 +94,9 @@ def _devices(
     assignment: Assignment,
     resources: Iterable[Resource],
     holders: Mapping[tuple[ResourceName, SlotId], Holder],
+    wall_s: float,
 ) -> list[dict[str, Any]]:
+    """`wall_s`: what makes wall time out of a condition's, which no one can set."""
     hits = {hit.device: hit for hit in assignment.hits}
     served = {resource.name: resource for resource in resources}
     rows = []
@@ -109,7 +115,7 @@ def _devices(
             | {
                 "health": condition.health.value,
                 "cause": str(condition.cause) if condition.cause else "",
-                "since_s": condition.since_s,
+                "since_s": condition.since_s + wall_s if condition.since_s else 0.0,
                 "resource": hit.resource if hit else None,
                 "rule": hit.label if hit else "",
                 "slots": len(slots),

@@ -191,7 +191,8 @@ class Source:
         if track is None:
             self._record("report-for-unknown-device", backend=self.name, device=device)
             return
-        judged = verdict(track, self._clock.now(), self.tempo.tuning)
+        # Holds and windows are intervals: somebody who sets the wall clock must not stretch them.
+        judged = verdict(track, self._clock.monotonic(), self.tempo.tuning)
         self.tracks[device] = judged
         if judged.condition != track.condition:
             self._record(

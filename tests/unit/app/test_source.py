@@ -137,6 +137,18 @@ async def test_it_scans_again_by_time_and_when_asked():
         assert rig.kinds()[-1] == "device-gone"
 
 
+async def test_a_wall_clock_that_is_set_back_does_not_lengthen_a_hold():
+    backend = Probed("a")
+    async with running(backend) as rig:
+        backend.faults = {"a": Cause("xid-48", CauseKind.NEEDS_RESET)}
+        await rig.clock.advance(5)
+        assert rig.health("a") is Health.UNHEALTHY
+        rig.clock._start_s -= 86_400
+        backend.faults = {}
+        await rig.clock.advance(300)
+        assert rig.health("a") is Health.HEALTHY
+
+
 async def test_a_probe_that_finds_a_fault_withdraws_the_device():
     backend = Probed("a", "b")
     async with running(backend) as rig:
