@@ -14,7 +14,7 @@ import grpc
 from fairlead.standin._gen import podresources_v1_pb2 as podresources
 from tests.node.rig import sweep
 from tests.node.rig.api import Api, RefusedError
-from tests.node.rig.places import CONTAINERD, IMAGE, NODE, POD_RESOURCES, PODS, STATE
+from tests.node.rig.places import BIN, CONTAINERD, IMAGE, NODE, POD_RESOURCES, PODS
 from tests.node.rig.steps import NodeFailedError, until
 
 PODS_PATH = "/api/v1/namespaces/default/pods"
@@ -88,7 +88,7 @@ class Pod:
         """Kills its process; the kubelet starts it again."""
         before = self.container(container)
         ident = before["containerID"].removeprefix("containerd://")
-        command = [STATE / "ctr", "-a", CONTAINERD, "-n", sweep.PARENT, "tasks", "kill", "-s", "SIGKILL", ident]
+        command = [BIN / "ctr", "-a", CONTAINERD, "-n", sweep.PARENT, "tasks", "kill", "-s", "SIGKILL", ident]
         subprocess.run(command, check=True, capture_output=True)
         until(lambda: self.container(container)["restartCount"] > before["restartCount"], "it starts again", POD_S)
         self.wait_running()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from tests.node.rig import node
-from tests.node.rig.places import KUBECONFIG, LOGS, STATE
+from tests.node.rig.places import BIN, KUBECONFIG, LOGS
 from tests.node.rig.steps import NodeFailedError, NodeMissingError
 
 
@@ -14,7 +14,7 @@ def main(words: list[str]) -> int:
         if words == ["up"]:
             if not node.is_up():
                 node.up()
-            print(f"kubectl: {STATE}/kubectl --kubeconfig {KUBECONFIG} get pods -A")
+            print(f"kubectl: {BIN}/kubectl --kubeconfig {KUBECONFIG} get pods -A")
             print(f"logs:    {LOGS}")
             print("end it:  make node-down")
         elif words == ["down"]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.node.rig import certificates, images, needs, process, settings, sweep
 from tests.node.rig.api import Api, RefusedError
 from tests.node.rig.places import (
     API_PORT,
+    BIN,
     CERTS,
     CNI,
     CONFIG,
@@ -56,8 +58,7 @@ def up() -> dict[str, Path]:
     except BaseException:
         down()
         raise
-    with step(f"the node is Ready; in all {time.monotonic() - began:.1f} s"):
-        pass
+    print(f"· the node is Ready: {time.monotonic() - began:.1f} s in all", file=sys.stderr, flush=True)
     return programs
 
 
@@ -67,7 +68,7 @@ def down() -> None:
         process.end("kubelet")
     if process.running("containerd"):
         with step("removing sandboxes"):
-            sweep.remove_sandboxes(STATE / "ctr")
+            sweep.remove_sandboxes(BIN / "ctr")
     for name in ("containerd", *CONTROL_PLANE):
         if process.running(name):
             with step(f"ending {name}"):
@@ -80,7 +81,7 @@ def down() -> None:
 
 
 def start_kubelet(*, wait: bool = True) -> None:
-    binary = (STATE / "kubelet").resolve()
+    binary = (BIN / "kubelet").resolve()
     names = [f"--kubeconfig={CONFIG}/kubelet.kubeconfig", f"--hostname-override={NODE}", f"--root-dir={KUBELET}"]
     process.start("kubelet", [binary, f"--config={CONFIG}/kubelet.json", *names, "--v=2"])
     if wait:
@@ -96,12 +97,12 @@ def stop_kubelet(with_signal: signal.Signals = signal.SIGTERM) -> None:
 
 
 def _prepare(programs: dict[str, Path]) -> None:
-    for directory in (STATE, RUN, LOGS, PIDS, PODS, CERTS, CONFIG, CNI, KUBELET):
+    for directory in (STATE, RUN, BIN, LOGS, PIDS, PODS, CERTS, CONFIG, CNI, KUBELET):
         directory.mkdir(parents=True, exist_ok=True)
     OURS.touch()
     sweep.remember_namespaces()
     for name, binary in programs.items():
-        (STATE / name).symlink_to(binary)
+        (BIN / name).symlink_to(binary)
     with step("making certificates"):
         certificates.make()
     settings.write(programs["containerd-shim-runc-v2"])
@@ -162,7 +163,8 @@ def _controllers(programs: dict[str, Path]) -> None:
     quiet = ["--leader-elect=false", "--secure-port=0"]
     process.start("kube-scheduler", [programs["kube-scheduler"], f"--kubeconfig={CONFIG}/scheduler.kubeconfig", *quiet])
     accounts = [f"--service-account-private-key-file={certificates.file('accounts', 'key')}"]
-    accounts += [f"--root-ca-file={certificates.file('ca', 'crt')}"]
+    # Each controller as itself: the manager's own account may do little more than lend them theirs.
+    accounts += [f"--root-ca-file={certificates.file('ca', 'crt')}", "--use-service-account-credentials=true"]
     who = f"--kubeconfig={CONFIG}/controller-manager.kubeconfig"
     process.start("kube-controller-manager", [programs["kube-controller-manager"], who, *accounts, *quiet])
 

@@ -9,6 +9,7 @@ NODE = "fairlead-node"
 STATE = Path("/var/lib/fairlead-node")
 RUN = Path("/run/fairlead-node")
 LOGS = STATE / "logs"
+BIN = STATE / "bin"  # links to the programs, so that a later command finds the same ones
 PIDS = STATE / "pids"
 PODS = STATE / "pods"  # what containers print
 CERTS = STATE / "certs"
