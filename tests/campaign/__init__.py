@@ -1,1 +1,1 @@
-"""The fault campaign: seeded faults against the real daemon and the stand-in kubelet, on real sockets, in warped time."""
+"""The fault campaign: seeded faults against the real daemon and the stand-in, on real sockets, in warped time."""

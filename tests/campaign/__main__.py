@@ -1,7 +1,7 @@
 """`python -m tests.campaign --events 10000 --seed 1`; see docs/guide/proofs.md.
 
-    --seconds 600          new seeds for as long as asked
-    --replay FILE          one list of events again
+--seconds 600          new seeds for as long as asked
+--replay FILE          one list of events again
 """
 
 from __future__ import annotations

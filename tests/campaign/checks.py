@@ -6,10 +6,9 @@ import asyncio
 import weakref
 from typing import Any
 
-from tests.campaign.node import Node
-
 from fairlead.kubelet.lifecycle import Phase
 from fairlead.observe.journal import CAPACITY
+from tests.campaign.node import Node
 
 # The longest way back: a refused registration's back-off, a retired slot's hold and the look at who holds what.
 QUIET_MAX_S = 400.0
@@ -39,8 +38,8 @@ class Checks:
             raise Violation(f"nobody handled: {self.faults[0]}")
         if node.kubelet.panic is not None:
             raise Violation(f"the kubelet panicked: {node.kubelet.panic}")
-        if node.daemon_ended:
-            raise Violation("the daemon ended by itself")
+        if end := node.daemon_end():
+            raise Violation(f"the daemon ended by itself: {end}")
         journal = node.daemon.journal
         for kind in NEVER:
             if journal.counts[kind]:

@@ -16,10 +16,6 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.events import QUIET, Event
-from tests.campaign.variants import BAD, VARIANTS, Variant
-from tests.campaign.warp import SteadyClock, WarpClock
-
 from fairlead.app.daemon import Daemon
 from fairlead.backends.sim import SimBackend
 from fairlead.config.load import Loaded, load
@@ -28,6 +24,9 @@ from fairlead.model.device import Device
 from fairlead.model.errors import UsageError
 from fairlead.observe.journal import Journal
 from fairlead.standin import Kubelet, Pod
+from tests.campaign.events import QUIET, Event
+from tests.campaign.variants import BAD, NVIDIA, VARIANTS, Variant
+from tests.campaign.warp import SteadyClock, WarpClock
 
 PODS_MAX = 6
 CARDS_MAX = 9
@@ -79,9 +78,12 @@ class Node:
         """Whether the kubelet owes an answer or a stream: it works on threads, in real time."""
         return any(unit.life.phase in ANSWERED for unit in self.daemon.supervisor.units.values())
 
-    @property
-    def daemon_ended(self) -> bool:
-        return self._task is not None and self._task.done()
+    def daemon_end(self) -> str:
+        """How the daemon ended, if it has though nobody told it to."""
+        if self._task is None or not self._task.done():
+            return ""
+        error = None if self._task.cancelled() else self._task.exception()
+        return repr(error) if error else "without a word"
 
     def load(self) -> Loaded:
         return load(str(self.config))
@@ -352,7 +354,7 @@ class Node:
     # --- Pods -----------------------------------------------------------------------------------------------------
 
     async def _on_pod_comes(self, rng: random.Random) -> None:
-        names = sorted(self.daemon.supervisor.units) or ["nvidia.com/gpu"]
+        names = [str(name) for name in sorted(self.daemon.supervisor.units)] or [NVIDIA]
         await self._make_room()
         if not self.kubelet.is_running:
             return

@@ -73,12 +73,15 @@ async def _campaign(events: Sequence[Event], seed: int, root: Path, say: Say) ->
         return failure
     if left := asyncio.all_tasks() - tasks:
         return Failure(len(events), f"tasks left behind: {sorted(task.get_name() for task in left)} {left}"[:2000])
+    after = await _belongings()
     for _ in range(100):  # gRPC closes on its own threads
-        if not (extra := (await _belongings()).keys() - before.keys()):
+        if len(after) <= len(before):
             break
         await breathe(0.05)
+        after = await _belongings()
     else:
-        return Failure(len(events), f"files left open: {[(await _belongings()).get(fd) for fd in extra]}")
+        extra = {fd: name for fd, name in after.items() if fd not in before}
+        return Failure(len(events), f"files left open: {extra}")
     if sockets := [path for path in (root / "k").rglob("*.sock") if path.name != "kubelet.sock"]:
         return Failure(len(events), f"sockets left behind: {sockets}")
     if (grown := _memory_bytes() - memory_bytes) > GROWTH_MAX_BYTES:
@@ -142,13 +145,16 @@ def _forget_calls(node: Node) -> None:
 
 
 async def _belongings() -> dict[str, str]:
-    """The files this process has open."""
     await breathe(0.02)
     gc.collect()
+    return _open_files()
+
+
+def _open_files() -> dict[str, str]:
     found = {}
     for fd in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names only
         try:
-            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+            found[fd] = str(Path(f"/proc/self/fd/{fd}").readlink())
         except OSError:
             continue  # the listing's own
     return found

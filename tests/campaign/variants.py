@@ -93,7 +93,9 @@ VARIANTS = (
     ),
     # The rule stays, its devices go.
     Variant("fewer", f"backends:{LEFT}{PLAIN}{HEALTH}", frozenset({"left"}), _PLAIN),
-    # Another tempo: every source is replaced.
+    # Another fleet under a known name: the source is replaced.
+    Variant("refit", f"backends:{LEFT.replace('count: 4', 'count: 6')}{RIGHT}{PLAIN}{HEALTH}", BOTH, _PLAIN),
+    # Another tempo: sources run on.
     Variant("brisk", f"backends:{LEFT}{RIGHT}{PLAIN}{HEALTH}\nscan: {{interval: 20s}}", BOTH, _PLAIN),
 )
 BAD = (
