@@ -108,6 +108,47 @@ def demo(fleet: str, once: bool, keep: bool) -> None:
     sys.exit(play(fleet, once=once, keep=keep))
 
 
+@cli.command(context_settings={"ignore_unknown_options": True})
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--resource", metavar="NAME", help="The resource to look at. Default: the first that registers.")
+@click.option("--only", default="", metavar="IDS", help="Only these scenarios, such as C07,C12 or C41-C58.")
+@click.option("--list", "listing", is_flag=True, help="List the scenarios, and play none.")
+@click.option("--timeout", default=10.0, show_default=True, help="Seconds that the plugin gets to do something.")
+@click.option("--private-mount", is_flag=True, help="As root: mount over the path that some plugins hard-code.")
+@json_option
+def conformance(
+    command: tuple[str, ...],
+    resource: str | None,
+    only: str,
+    listing: bool,
+    timeout: float,
+    private_mount: bool,
+    as_json: bool,
+) -> None:
+    """Put a device plugin, in any language, through the scenarios of a faithful kubelet.
+
+    The command is started in the directory you are in. `{dir}` in it stands for the directory with kubelet.sock; the
+    same is in DP_DIR, PLUGIN_SOCK_DIR and some other variables.
+
+    \b
+      fairlead conformance -- ./your-plugin --plugin-dir {dir}
+    """  # noqa: D301 - click reads this backspace as "keep the lines"
+    from fairlead.cli.conformance import judge, show_list  # noqa: PLC0415 - needs the stand-in
+
+    if listing:
+        sys.exit(show_list(only, as_json=as_json))
+    sys.exit(
+        judge(
+            command,
+            resource=resource,
+            only=only,
+            timeout_s=timeout,
+            private_mount=private_mount,
+            as_json=as_json,
+        )
+    )
+
+
 # --- Before anything runs ---------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,233 @@
+"""Scenarios: Allocate, and PreStartContainer after it."""
+
+import asyncio
+import re
+from statistics import median
+from time import perf_counter
+
+from google.protobuf.message import Message
+
+from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
+from fairlead.standin.conformance.client import Answer, Client
+from fairlead.standin.conformance.rig import Rig
+from fairlead.standin.conformance.scenario import Broken, Chapter, NotPlayed, some
+
+CHAPTER = Chapter("Allocate and PreStartContainer")
+MANY = 200
+AT_ONCE = 32
+SLOW_S = 1.0
+_CDI = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*=[A-Za-z0-9][\w.:-]*")
+
+
+@CHAPTER.required("C18", "gives a pod one device", "A pod that asks for one device of a free node runs.")
+async def one_device(rig: Rig) -> None:
+    """This is what the plugin is for."""
+    rig.need(1)
+    await rig.run_pod(1)
+
+
+@CHAPTER.required("C19", "gives a pod all devices", "A pod that asks for every healthy device runs.")
+async def all_devices(rig: Rig) -> None:
+    """What the list offers is promised; large pods take it all."""
+    await rig.run_pod(len(rig.need(1)))
+
+
+@CHAPTER.required("C20", "answers for each container", "Allocate has one response per container request, in order.")
+async def each_container(rig: Rig) -> None:
+    """The kubelet takes the first response. With none it refuses the pod and, in 1.36, forgets to free the devices."""
+    one, other, *_ = rig.need(2)
+    async with rig.client() as client:
+        for ask in (((one,),), ((one,), (other,))):
+            answers = await client.grant(*ask)
+            if len(answers) != len(ask):
+                raise Broken(f"{len(answers)} responses to {len(ask)} container requests")
+
+
+@CHAPTER.required(
+    "C21", "answers soundly", "Paths are absolute, permissions are of r, w and m, CDI names are complete."
+)
+async def sound_answer(rig: Rig) -> None:
+    """The kubelet passes the answer on unread. What is wrong in it shows when the container does not start."""
+    ids = rig.need(1)
+    async with rig.client() as client:
+        for answer in await client.grant(ids[:1]) + await client.grant(ids):
+            if faults := _unsound(answer):
+                raise Broken("; ".join(faults[:3]))
+
+
+@CHAPTER.required("C22", "refuses an unknown id", "Allocate fails if it names a device that is not in the list.")
+async def unknown_refused(rig: Rig) -> None:
+    """A good answer would start a container without the device it was promised."""
+    async with rig.client() as client:
+        _must_refuse(await client.allocate(["no-such-device"]), "an unknown id")
+    await rig.unharmed("an unknown id")
+
+
+@CHAPTER.required("C23", "refuses a request that is half unknown", "One unknown id among good ones fails the request.")
+async def half_unknown_refused(rig: Rig) -> None:
+    """The pod asked for so many devices. Leaving one out without a word is worse than refusing."""
+    ids = rig.need(1)
+    async with rig.client() as client:
+        _must_refuse(await client.allocate([ids[0], "no-such-device"]), "a good id and an unknown one")
+    await rig.unharmed("a good id and an unknown one")
+
+
+@CHAPTER.required("C24", "refuses an unhealthy device", "Allocate fails if a device is listed as unhealthy.")
+async def unhealthy_refused(rig: Rig) -> None:
+    """The list may change between the kubelet's choice and its call. The plugin knows better, and has to say so."""
+    sick = [i for i in rig.ids if i not in rig.healthy]
+    if not sick:
+        raise NotPlayed("no device is unhealthy")
+    async with rig.client() as client:
+        _must_refuse(await client.allocate(sick[:1]), f"the unhealthy {sick[0]!r}")
+
+
+@CHAPTER.required("C25", "stands an id named twice", "A request that names a device twice is answered or refused.")
+async def twice_in_one(rig: Rig) -> None:
+    """No kubelet sends it, and no plugin may fall over it."""
+    ids = rig.need(1)
+    async with rig.client() as client:
+        _must_answer(await client.allocate([ids[0], ids[0]]), "the same id twice")
+    await rig.unharmed("the same id twice")
+
+
+@CHAPTER.required("C26", "stands an empty request", "Allocate for no container, or no device, is answered or refused.")
+async def empty_request(rig: Rig) -> None:
+    """An index into an empty list is the commonest crash of small plugins."""
+    async with rig.client() as client:
+        _must_answer(await client.allocate(), "a request for no container")
+        await rig.unharmed("a request for no container")
+        _must_answer(await client.allocate([]), "a request for no device")
+    await rig.unharmed("a request for no device")
+
+
+@CHAPTER.required("C27", "allocates the same device again", "Allocate works for ids that were allocated before.")
+async def again(rig: Rig) -> None:
+    """There is no call that frees a device. The kubelet gives it to the next pod, and to one that comes back."""
+    ids = rig.need(1)
+    async with rig.client() as client:
+        first, second = await client.grant(ids), await client.grant(ids)
+    if len(first) != len(second):
+        raise Broken("the second answer has another shape than the first")
+
+
+@CHAPTER.advised("C28", "gives the same answer to the same ids", "What a container gets follows from its ids alone.")
+async def same_answer(rig: Rig) -> None:
+    """A plugin that counts its calls, or guesses which pod is asking, gives the wrong pod the wrong device."""
+    ids = rig.need(1)
+    async with rig.client() as client:
+        answers = [_plain(each) for _ in range(3) for each in await client.grant(ids[:1])]
+    if any(answer != answers[0] for answer in answers):
+        raise Broken(f"three calls for {ids[0]!r} got different answers")
+
+
+@CHAPTER.advised("C29", "does not mind the order of ids", "The same ids in another order get the same devices.")
+async def any_order(rig: Rig) -> None:
+    """The kubelet sends ids in random order."""
+    ids = rig.need(2)
+    async with rig.client() as client:
+        one, other = await client.grant(ids), await client.grant(ids[::-1])
+    if [_devices(each) for each in one] != [_devices(each) for each in other]:
+        raise Broken("the ids in reverse order got other devices")
+
+
+@CHAPTER.required("C30", f"allocates {MANY} times in a row", f"{MANY} calls, one after the other, all go well.")
+async def many(rig: Rig) -> None:
+    """Short pods come by the thousand. Files, threads and counters that are not given back run out."""
+    ids = rig.need(1)
+    async with rig.client() as client:
+        for number in range(MANY):
+            answer = await client.allocate([ids[number % len(ids)]])
+            if not answer.ok:
+                raise Broken(f"call {number + 1} failed: {answer}")
+
+
+@CHAPTER.required("C31", f"allocates {AT_ONCE} at once", "Calls in flight together do not mix up their answers.")
+async def at_once(rig: Rig) -> None:
+    """A kubelet admits one pod at a time, but a restarted one may meet calls of the old one."""
+    ids = rig.need(1)
+    async with rig.client() as client:
+        alone = {i: _devices((await client.grant([i]))[0]) for i in ids}
+        asked = [ids[number % len(ids)] for number in range(AT_ONCE)]
+        answers = await asyncio.gather(*(client.grant([i]) for i in asked))
+    mixed = [i for i, answer in zip(asked, answers, strict=True) if _devices(answer[0]) != alone[i]]
+    if mixed:
+        raise Broken(f"asked together, {some(sorted(set(mixed)))} got what it does not get alone")
+
+
+@CHAPTER.advised("C32", "allocates quickly", f"Allocate and GetPreferredAllocation take less than {SLOW_S:g} s.")
+async def quickly(rig: Rig) -> None:
+    """The kubelet's main loop waits for both, without any limit. While it waits no pod starts or ends on the node."""
+    ids = rig.need(1)
+    async with rig.client() as client:
+        taken = []
+        for _ in range(5):
+            began_s = perf_counter()
+            await client.grant(ids)
+            if await _options(client, "get_preferred_allocation_available"):
+                ask = dp.ContainerPreferredAllocationRequest(
+                    available_deviceIDs=ids, allocation_size=(len(ids) + 1) // 2
+                )
+                await client.prefer(ask)
+            taken.append(perf_counter() - began_s)
+    if median(taken) >= SLOW_S:
+        raise Broken(f"half of the calls took {median(taken):.1f} s or more")
+
+
+@CHAPTER.required("C33", "prepares a container, and again", "PreStartContainer works at each start of a container.")
+async def prepares(rig: Rig) -> None:
+    """It is called whenever a container of the pod starts, not only the first time. If it fails the container waits."""
+    async with rig.client() as client:
+        if not await _options(client, "pre_start_required"):
+            raise NotPlayed("it does not ask for PreStartContainer")
+    rig.need(1)
+    pod = await rig.run_pod(1)
+    for start in ("the first restart", "the second restart"):
+        container = await rig.kubelet.restart_container(pod, "main")
+        if container.state != "running":
+            raise Broken(f"{start}: {container.message}")
+
+
+def _must_refuse(answer: Answer, what: str) -> None:
+    _must_answer(answer, what)
+    if answer.ok:
+        raise Broken(f"{what} was allocated")
+
+
+def _must_answer(answer: Answer, what: str) -> None:
+    if answer.silent:
+        raise Broken(f"{what} got no answer: {answer}")
+
+
+async def _options(client: Client, name: str) -> bool:
+    answer = (await client.ask("GetDevicePluginOptions")).read(dp.DevicePluginOptions)
+    return bool(getattr(answer, name))
+
+
+def _plain(answer: Message) -> bytes:
+    return answer.SerializeToString(deterministic=True)
+
+
+def _devices(answer: dp.ContainerAllocateResponse) -> tuple[object, ...]:
+    """What the container gets, without regard to order. Words with commas between them are a set, too."""
+    envs = {name: sorted(value.split(",")) for name, value in answer.envs.items()}
+    parts = (answer.mounts, answer.devices, answer.cdi_devices)
+    return (envs, dict(answer.annotations), *(sorted(map(_plain, part)) for part in parts))
+
+
+def _unsound(answer: dp.ContainerAllocateResponse) -> list[str]:
+    faults = [f"variable {name!r} has no legal name" for name in answer.envs if not name or "=" in name]
+    places = [(each.container_path, each.host_path) for each in answer.mounts]
+    places += [(each.container_path, each.host_path) for each in answer.devices]
+    faults += [f"path {path!r} is not absolute" for pair in places for path in pair if not path.startswith("/")]
+    faults += [f"path {path!r} has dots in it" for pair in places for path in pair if _climbs(path)]
+    faults += [
+        f"permissions of {each.container_path!r} are {each.permissions!r}"
+        for each in answer.devices
+        if not each.permissions or set(each.permissions) - set("rwm")
+    ]
+    return faults + [f"CDI name {each.name!r}" for each in answer.cdi_devices if not _CDI.fullmatch(each.name)]
+
+
+def _climbs(path: str) -> bool:
+    return ".." in path.split("/")

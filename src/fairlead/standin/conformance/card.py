@@ -1,0 +1,83 @@
+"""The report card: how each scenario ended, and what that comes to. Pure; draws nothing and reads nothing."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fairlead.standin.conformance.scenario import Level, Scenario
+
+
+class Mark(StrEnum):
+    PASS = "pass"  # noqa: S105 - a mark, no password
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    scenario: Scenario
+    mark: Mark
+    reason: str = ""  # why it failed or was skipped; a remark if it passed
+    seconds: float = 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether the plugin does not conform because of it."""
+        return self.mark is Mark.FAIL and self.scenario.level is Level.REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    command: tuple[str, ...]
+    resource: str
+    devices: int
+    results: tuple[Result, ...]
+    seconds: float
+    trouble: str = ""  # why nothing could be played at all
+
+    @property
+    def conforms(self) -> bool:
+        return not self.trouble and not any(result.counts for result in self.results)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        found = Counter(
+            "advice" if result.mark is Mark.FAIL and not result.counts else str(result.mark) for result in self.results
+        )
+        return {kind: found[kind] for kind in ("pass", "fail", "advice", "skip")}
+
+    def failed(self) -> tuple[str, ...]:
+        """The ids of the scenarios that failed, required or not."""
+        return tuple(result.scenario.id for result in self.results if result.mark is Mark.FAIL)
+
+    def facts(self) -> dict[str, Any]:
+        """The card as plain data."""
+        return {
+            "command": list(self.command),
+            "resource": self.resource,
+            "devices": self.devices,
+            "conforms": self.conforms,
+            "trouble": self.trouble,
+            "seconds": round(self.seconds, 1),
+            "totals": self.totals,
+            "scenarios": [
+                {**describe(result.scenario), "result": str(result.mark), "reason": result.reason}
+                for result in self.results
+            ],
+        }
+
+
+def describe(scenario: Scenario) -> dict[str, str]:
+    return {
+        "id": scenario.id,
+        "name": scenario.name,
+        "level": str(scenario.level),
+        "rule": scenario.rule,
+        "link": scenario.link,
+    }
+
+
+def describe_all(scenarios: Sequence[Scenario]) -> list[dict[str, str]]:
+    return [describe(scenario) for scenario in scenarios]

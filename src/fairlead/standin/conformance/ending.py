@@ -1,0 +1,103 @@
+"""Scenarios: how a plugin ends, and what it leaves behind."""
+
+import signal
+import socket
+import stat
+
+from fairlead.standin.conformance.rig import Rig
+from fairlead.standin.conformance.scenario import Broken, Chapter, some
+from fairlead.standin.conformance.subject import explain_exit
+
+CHAPTER = Chapter("Ending, and what is left behind")
+
+
+@CHAPTER.required("C59", "ends on SIGTERM", "After SIGTERM it ends within 10 s, with code 0 or 143.")
+async def ends(rig: Rig) -> None:
+    """After its grace period a pod is killed. Another code looks like a crash on every update of the DaemonSet."""
+    _check_end(rig, await rig.stop_plugin(signal.SIGTERM), signal.SIGTERM)
+
+
+@CHAPTER.advised("C60", "ends on SIGINT", "After SIGINT it ends within 10 s.")
+async def ends_on_interrupt(rig: Rig) -> None:
+    """Whoever runs it by hand presses Ctrl-C."""
+    if await rig.stop_plugin(signal.SIGINT) is None:
+        raise Broken(f"it did not end within {rig.patience.end_s:g} s of SIGINT")
+
+
+@CHAPTER.required("C61", "ends while the kubelet is away", "SIGTERM works while it waits for a kubelet.")
+async def ends_without_kubelet(rig: Rig) -> None:
+    """A node is drained while its kubelet is down. A plugin that hangs in its retries holds up the shutdown."""
+    await rig.kubelet.stop()
+    await rig.rest(min(0.3, rig.patience.quiet_s))
+    if not rig.subject.alive:
+        return  # it ended by itself, which is one way to wait
+    _check_end(rig, await rig.stop_plugin(signal.SIGTERM), signal.SIGTERM)
+
+
+@CHAPTER.advised("C62", "removes its socket", "After SIGTERM its socket file is gone.")
+async def removes_socket(rig: Rig) -> None:
+    """A dead socket looks like a plugin, to people and to programs."""
+    path = rig.path
+    await rig.stop_plugin(signal.SIGTERM)
+    if path.exists():
+        raise Broken(f"{path.name} is still there")
+
+
+@CHAPTER.required(
+    "C63", "starts after SIGKILL", "A socket left behind by its last life does not keep it from starting."
+)
+async def after_kill(rig: Rig) -> None:
+    """Out of memory, or out of patience: it happens, and nobody cleans up in between."""
+    since = len(rig.registrations)
+    await rig.stop_plugin(signal.SIGKILL)
+    await rig.start_plugin()
+    await rig.registered_again("killed and started again: it did not register", since)
+
+
+@CHAPTER.required("C64", "leaves its neighbours alone", "Sockets, files and directories of others stay.")
+async def neighbours(rig: Rig) -> None:
+    """Other plugins live in the same directory, and the kubelet keeps its checkpoint there."""
+    other = rig.kubelet.plugin_dir / "other.sock"
+    other.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(other))
+        listener.listen()
+        await rig.stop_plugin(signal.SIGTERM)
+        since = len(rig.registrations)
+        await rig.start_plugin()
+        await rig.registered_again("it was started again: it did not register", since)
+        checkpoint = rig.kubelet.plugin_dir / "kubelet_internal_checkpoint"
+        gone = [path.name for path in (other, checkpoint, *rig.neighbours()) if not path.exists()]
+    other.unlink(missing_ok=True)
+    if gone:
+        raise Broken(f"no longer there: {some(gone)}")
+
+
+@CHAPTER.advised("C65", "leaves no old sockets", "There is one socket for each resource, however often it registered.")
+async def no_litter(rig: Rig) -> None:
+    """Names with a counter or a time in them pile up until someone asks what they are."""
+    for number in (signal.SIGTERM, signal.SIGTERM):
+        since = len(rig.registrations)
+        await rig.stop_plugin(number)
+        await rig.start_plugin()
+        await rig.registered_again("it was started again: it did not register", since)
+    resources = {call.resource for call in rig.kubelet.calls if call.method == "Register"}
+    sockets = [path.name for path in rig.kubelet.plugin_dir.iterdir() if path.is_socket()]
+    own = sorted(set(sockets) - {"kubelet.sock"})
+    if len(own) > len(resources):
+        raise Broken(f"{len(own)} sockets for {len(resources)} resources: {some(own)}")
+
+
+@CHAPTER.advised("C66", "keeps its socket to itself", "Not everybody may write to the socket.")
+async def permissions(rig: Rig) -> None:
+    """Whoever can connect can call Allocate. The kubelet is root, so nobody else needs to."""
+    mode = stat.S_IMODE(rig.path.stat().st_mode)
+    if mode & stat.S_IWOTH:
+        raise Broken(f"its mode is {mode:o}: everybody may write")
+
+
+def _check_end(rig: Rig, code: int | None, number: signal.Signals) -> None:
+    if code is None:
+        raise Broken(f"it did not end within {rig.patience.end_s:g} s of {number.name}")
+    if code not in {0, 128 + number, -number}:
+        raise Broken(f"it ended with {explain_exit(code)}{rig.quote()}")

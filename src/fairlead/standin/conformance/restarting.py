@@ -1,0 +1,245 @@
+"""Scenarios: the kubelet restarts, at any moment, and goes wrong in other ways."""
+
+import asyncio
+import contextlib
+import signal
+
+from fairlead.standin.conformance.rig import Rig
+from fairlead.standin.conformance.scenario import Broken, Chapter, some
+from fairlead.standin.pods import Pod
+
+CHAPTER = Chapter("The kubelet restarts, or goes wrong")
+MOST_PER_S = 10  # registrations in a second of refusals
+MOST_PER_RESTART = 2
+UNSUPPORTED = "v0"
+
+
+@CHAPTER.required("C41", "outlives a kubelet restart", "After a restart it serves a fresh socket and registers again.")
+async def restart(rig: Rig) -> None:
+    """A kubelet that starts removes every socket from the directory and knows no plugin. It happens on each upgrade."""
+    since, ids = len(rig.registrations), sorted(rig.ids)
+    await rig.kubelet.restart()
+    await rig.registered_again("the kubelet restarted: it did not register again", since)
+    if sorted(rig.ids) != ids:
+        raise Broken(f"the kubelet restarted, and the devices are others: {some(sorted(set(ids) ^ set(rig.ids)))}")
+
+
+@CHAPTER.required("C42", "outlives two restarts in a row", "A restart while it still deals with one is not missed.")
+async def two_restarts(rig: Rig) -> None:
+    """Kubelets crash in loops. A plugin that is busy with the first restart must look again afterwards."""
+    since = len(rig.registrations)
+    await rig.kubelet.restart()
+    await rig.until(lambda: len(rig.registrations) > since, "the kubelet restarted: it did not register again")
+    since = len(rig.registrations)
+    await rig.kubelet.restart()
+    await rig.registered_again("the kubelet restarted twice: it did not register again", since)
+
+
+@CHAPTER.required("C43", "bears a restart before it registers", "A restart while the plugin starts is not missed.")
+async def restart_while_starting(rig: Rig) -> None:
+    """On a booting node both start at the same time, in either order."""
+    await rig.stop_plugin(signal.SIGKILL)
+    since, old = len(rig.registrations), rig.sockets()
+    await rig.start_plugin()
+    await rig.until_soon(lambda: rig.sockets() - old, "it was started: it made no socket")
+    await rig.kubelet.restart()
+    await rig.registered_again("the kubelet restarted while it started: it did not register", since)
+
+
+@CHAPTER.required("C44", "bears a restart during Register", "A Register that breaks is tried again.")
+async def restart_during_register(rig: Rig) -> None:
+    """The call fails, or never ends; the socket it served is gone."""
+    since = len(rig.registrations)
+    rig.kubelet.faults.restart_on_register = True
+    await rig.kubelet.restart()
+    await rig.registered_again("the kubelet restarted during Register: it did not register again", since + 1)
+
+
+@CHAPTER.required("C45", "bears a restart before the stream", "Being registered without a stream is not the end of it.")
+async def restart_before_stream(rig: Rig) -> None:
+    """The kubelet opens ListAndWatch after Register has returned. A restart in between breaks no stream."""
+    rig.kubelet.faults.never_stream = True
+    made = len(rig.kubelet.calls)
+    await rig.kubelet.restart()
+    await rig.until(lambda: _was_registered(rig, made), "the kubelet restarted: it did not register again")
+    rig.kubelet.faults.never_stream = False
+    since = len(rig.registrations)
+    await rig.kubelet.restart()
+    await rig.registered_again("the kubelet restarted before the stream: it did not register again", since)
+
+
+@CHAPTER.required("C46", "bears a restart during Allocate", "A call that breaks off harms nothing.")
+async def restart_during_allocate(rig: Rig) -> None:
+    """The kubelet that asked is gone. The next one asks again, for the same ids or for others."""
+    rig.need(1)
+    since, asked = len(rig.registrations), rig.called("Allocate")
+    pod = asyncio.create_task(rig.kubelet.run_pod("broken-off", {"main": {rig.resource: 1}}))
+    await rig.until(lambda: rig.called("Allocate") > asked, "a pod came: Allocate was not called")
+    await rig.kubelet.restart()
+    with contextlib.suppress(Exception):  # how the pod fared is not the question
+        await rig.kubelet.delete_pod(await pod)
+    await rig.registered_again("the kubelet restarted during Allocate: it did not register again", since)
+    await rig.run_pod(1)
+
+
+@CHAPTER.required("C47", "registers again when the stream ends", "The end of ListAndWatch means: register again.")
+async def end_of_stream(rig: Rig) -> None:
+    """The kubelet never opens a stream twice. Until the plugin registers, all its devices are unhealthy."""
+    since = len(rig.registrations)
+    rig.kubelet.close_stream(rig.resource)
+    await rig.registered_again("the kubelet closed the stream: it did not register again", since)
+
+
+@CHAPTER.advised("C48", "notices that its socket is gone", "If its own socket file vanishes it makes a new one.")
+async def socket_gone(rig: Rig) -> None:
+    """Someone cleans the directory, or a kubelet started and died again. Nobody can reach the plugin any more."""
+    since = len(rig.registrations)
+    rig.kubelet.delete_sockets()
+    await rig.registered_again("its socket was removed: it did not register again", since)
+    if not rig.path.is_socket():
+        raise Broken("its socket was removed, and it registered without a new one")
+
+
+@CHAPTER.required(
+    "C49", "notices a kubelet.sock that was replaced", "Another file of the same name is another kubelet."
+)
+async def replaced_while_asleep(rig: Rig) -> None:
+    """The plugin sleeps while it happens, as between two looks at the directory: it never sees the file missing."""
+    since = len(rig.registrations)
+    rig.subject.send(signal.SIGSTOP)
+    try:
+        await rig.kubelet.restart()
+    finally:
+        rig.subject.send(signal.SIGCONT)
+    await rig.registered_again("kubelet.sock was replaced while it slept: it did not register again", since)
+
+
+@CHAPTER.required("C50", "waits for a kubelet", "Started without a kubelet, it registers when one comes.")
+async def no_kubelet(rig: Rig) -> None:
+    """On a booting node the plugin's container may run first. Ending is allowed; it is started again."""
+    await rig.stop_plugin(signal.SIGKILL)
+    await rig.kubelet.stop()
+    (rig.kubelet.plugin_dir / "kubelet.sock").unlink(missing_ok=True)
+    since = len(rig.registrations)
+    await rig.start_plugin()
+    await rig.rest(rig.patience.quiet_s)
+    await rig.kubelet.start()
+    await rig.registered_again("the kubelet came later: it did not register", since)
+
+
+@CHAPTER.required("C51", "outlasts a kubelet that is away", "A kubelet that is down for a while finds it again.")
+async def kubelet_away(rig: Rig) -> None:
+    """An upgrade takes minutes. Meanwhile kubelet.sock is there and nobody listens on it."""
+    since = len(rig.registrations)
+    await rig.kubelet.stop()
+    await rig.rest(rig.patience.quiet_s)
+    await rig.kubelet.start()
+    await rig.registered_again("the kubelet was away: it did not register again", since)
+
+
+@CHAPTER.required("C52", "tries again when refused", "A Register that was refused is tried again until it is accepted.")
+async def refused(rig: Rig) -> None:
+    """A kubelet that is not ready yet refuses. A plugin that gives up then is up and useless."""
+    rig.kubelet.faults.refuse_register = "not now"
+    await rig.kubelet.restart()
+    await rig.rest(rig.patience.refuse_s)
+    rig.kubelet.faults.refuse_register = ""
+    since = len(rig.registrations)
+    await rig.registered_again("refused at first, then welcome: it did not register", since)
+
+
+@CHAPTER.required(
+    "C53", "bears a kubelet of another version", "Refused for its version, it neither hangs nor gives up."
+)
+async def other_version(rig: Rig) -> None:
+    """The kubelet is upgraded, and upgraded again. The plugin has to be there when its version is known."""
+    known = rig.kubelet.faults.version
+    rig.kubelet.faults.version = UNSUPPORTED
+    await rig.kubelet.restart()
+    await rig.rest(rig.patience.refuse_s)
+    rig.kubelet.faults.version = known
+    since = len(rig.registrations)
+    await rig.registered_again("its version is known again: it did not register", since)
+
+
+@CHAPTER.required("C54", "pauses between attempts", f"While refused it calls at most {MOST_PER_S} times a second.")
+async def pauses(rig: Rig) -> None:
+    """A loop without a pause takes a core from the node at the very moment when the kubelet is in trouble."""
+    rig.kubelet.faults.refuse_register = "not now"
+    await rig.kubelet.restart()
+    since = len(rig.registrations)
+    await rig.rest(rig.patience.refuse_s)
+    calls = len(rig.registrations) - since
+    if calls > MOST_PER_S * rig.patience.refuse_s:
+        raise Broken(f"refused for {rig.patience.refuse_s:g} s, it called Register {calls} times")
+
+
+@CHAPTER.required("C55", "registers once", f"A restart causes at most {MOST_PER_RESTART} registrations.")
+async def once(rig: Rig) -> None:
+    """Up to 1.36 the end of an older stream takes down the newer registration. Each needless one is a risk."""
+    since = len(rig.registrations)
+    await rig.kubelet.restart()
+    await rig.registered_again("the kubelet restarted: it did not register again", since)
+    await rig.rest(rig.patience.quiet_s)
+    if (calls := len(rig.registrations) - since) > MOST_PER_RESTART:
+        raise Broken(f"one restart, {calls} registrations")
+
+
+@CHAPTER.advised(
+    "C56", "tries again when it is never called back", "Accepted, but without a stream, it registers again."
+)
+async def never_called_back(rig: Rig) -> None:
+    """A kubelet that dies right after Register leaves no trace at the plugin. Only the missing stream tells."""
+    rig.kubelet.faults.never_dial = True
+    since = len(rig.registrations)
+    await rig.kubelet.restart()
+    await rig.until(lambda: len(rig.registrations) > since, "the kubelet restarted: it did not register again")
+    await rig.until(
+        lambda: len(rig.registrations) > since + 1,
+        "registered, but never called back: it did not try again",
+        rig.patience.silence_s,
+    )
+    rig.kubelet.faults.never_dial = False
+    await rig.until(lambda: rig.streaming, "called back at last: it sends no list", rig.patience.silence_s)
+
+
+@CHAPTER.required("C57", "lets pods keep their devices", "A pod that ran before a kubelet restart runs after it.")
+async def pods_stay(rig: Rig) -> None:
+    """A restarted kubelet admits its pods again. One whose device is not in the list, and healthy, is killed."""
+    rig.need(1)
+    pod = await rig.run_pod(1)
+    await _admit_again(rig, pod, "the kubelet restarted")
+
+
+@CHAPTER.required("C58", "has the same ids after its own restart", "A plugin that starts again lists the same ids.")
+async def same_ids(rig: Rig) -> None:
+    """Ids are all that ties a pod to its devices. With new ones every pod that holds a device fails."""
+    rig.need(1)
+    pod = await rig.run_pod(1)
+    since, ids = len(rig.registrations), sorted(rig.ids)
+    await rig.stop_plugin(signal.SIGTERM)
+    await rig.start_plugin()
+    await rig.registered_again("it was started again: it did not register", since)
+    if sorted(rig.ids) != ids:
+        raise Broken(f"it was started again, and lists other ids: {some(sorted(set(ids) ^ set(rig.ids)))}")
+    await _admit_again(rig, pod, "plugin and kubelet restarted")
+
+
+async def _admit_again(rig: Rig, pod: Pod, what: str) -> None:
+    held = pod.containers["main"].devices
+    since = len(rig.registrations)
+    await rig.kubelet.restart(sources_ready=True, readmit=False)
+    await rig.registered_again(f"{what}: it did not register again", since)
+    await rig.kubelet.readmit()
+    if pod.phase != "Running":
+        raise Broken(f"{what}: the pod was refused: {pod.message}")
+    if pod.containers["main"].devices != held:
+        raise Broken(f"{what}: the pod has other devices")
+
+
+def _was_registered(rig: Rig, made: int) -> bool:
+    """A Register went well since the first `made` calls."""
+    return any(
+        call.method == "Register" and call.resource == rig.resource and call.seconds is not None and not call.error
+        for call in rig.kubelet.calls[made:]
+    )

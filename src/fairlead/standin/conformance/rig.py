@@ -1,0 +1,320 @@
+"""The rig of a run: the stand-in kubelet, the plugin's process, a private directory, and all that was seen so far.
+
+Owns waiting, and setting things right between scenarios. Judges nothing: that is for the scenarios.
+"""
+
+import asyncio
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
+from fairlead.standin.clock import Timings
+from fairlead.standin.conformance.client import Client, accepts, connect
+from fairlead.standin.conformance.scenario import Broken, NotPlayed
+from fairlead.standin.conformance.subject import Command, Subject, explain_exit
+from fairlead.standin.devices import HEALTHY
+from fairlead.standin.faults import Faults
+from fairlead.standin.kubelet import Kubelet
+from fairlead.standin.pods import Pod
+from fairlead.standin.registration import join
+
+MAX_EXITS = 3  # in one wait; more is a crash loop
+NEIGHBOUR = "neighbour"  # a file and a directory of somebody else, in the plugin directory
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long things may take, in seconds."""
+
+    wait_s: float = 10.0  # for the plugin to do something of its own accord
+    call_s: float = 5.0  # for an answer
+    end_s: float = 10.0  # to end after SIGTERM
+    quiet_s: float = 1.0  # in which nothing may happen
+    refuse_s: float = 1.5  # the kubelet refuses this long
+    slow_s: float = 2.0  # a slow kubelet takes this long
+    silence_s: float = 15.0  # accepted, but never called back: to try again
+
+    @classmethod
+    def of(cls, wait_s: float) -> "Patience":
+        return cls(wait_s=wait_s, call_s=min(5.0, wait_s), silence_s=1.5 * wait_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One Register as it arrived."""
+
+    request: dp.RegisterRequest
+    path: Path
+    served: bool  # somebody listened on the endpoint at that moment
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One list as it arrived, and on which stream of the run."""
+
+    stream: int
+    message: dp.ListAndWatchResponse
+
+    @property
+    def ids(self) -> list[str]:
+        return [device.ID for device in self.message.devices]
+
+
+class NoPlugin(Exception):
+    """There is nothing to play with: it never registered, or never sent a list."""
+
+
+class Rig:
+    def __init__(self, command: Command, patience: Patience, resource: str | None = None) -> None:
+        self.patience = patience
+        self.resource = resource or ""
+        self.asked_for = resource
+        self.registrations: list[Registration] = []
+        self.lists: list[Listed] = []
+        self.exits: list[str] = []  # ends that nobody asked for
+        self._root = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp"))  # short: sockets live in it
+        self.kubelet = self._make_kubelet()
+        extra = {
+            "FAIRLEAD_STATUS_SOCKET": str(self._root / "fairlead.sock"),
+            "FAIRLEAD_POD_RESOURCES": str(self.kubelet.podresources_socket),
+        }
+        placed = Command(command.words, command.private_mount, {**extra, **command.variables})
+        self.subject = Subject(placed, self.kubelet.plugin_dir, self._root / "plugin.log")
+        self._wanted = False  # the plugin is to run; if it ends it is started again, as a DaemonSet does
+        self._pods = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.subject.close()
+        await self.kubelet.stop()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    # What is known.
+
+    @property
+    def path(self) -> Path:
+        """The plugin's socket, as last registered."""
+        return self.registrations[-1].path
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the last list, each once."""
+        return list(dict.fromkeys(self.lists[-1].ids)) if self.lists else []
+
+    @property
+    def healthy(self) -> list[str]:
+        """The ids that a kubelet would hand out."""
+        bad = {device.ID for device in self.lists[-1].message.devices if device.health != HEALTHY}
+        return [i for i in self.ids if i not in bad]
+
+    @property
+    def streaming(self) -> bool:
+        """The kubelet follows the plugin's lists and has got one."""
+        return any(
+            call.method == "ListAndWatch" and call.seconds is None and call.summary
+            for call in self.kubelet.calls
+            if call.resource == self.resource
+        )
+
+    def called(self, method: str) -> int:
+        return sum(call.method == method and call.resource == self.resource for call in self.kubelet.calls)
+
+    def need(self, count: int) -> list[str]:
+        """The healthy ids, or a reason to leave the scenario out."""
+        if len(self.healthy) < count:
+            raise NotPlayed(f"needs {count} healthy device{'s' if count > 1 else ''}, and there {self._are()}")
+        return self.healthy
+
+    def _are(self) -> str:
+        return f"is {len(self.healthy)}" if len(self.healthy) == 1 else f"are {len(self.healthy)}"
+
+    # Its course.
+
+    async def open(self) -> None:
+        """Start everything and wait for the first list."""
+        self._make_neighbour()
+        await self.kubelet.start()
+        try:
+            await self.start_plugin()
+            await self._open(lambda: self.registrations, "it never called Register")
+            await self._open(lambda: self.streaming, "it registered, but the kubelet never got a list from it")
+        except Broken as broken:
+            raise NoPlugin(f"{broken}{self._others()}{self.quote()}") from None
+
+    async def _open(self, condition: Callable[[], Any], what: str) -> None:
+        await self.until(condition, what, exits=1)
+
+    def _others(self) -> str:
+        names = sorted({call.resource for call in self.kubelet.calls if call.method == "Register"} - {self.resource})
+        refused = [call.error for call in self.kubelet.calls if call.method == "Register" and call.error]
+        return (f"; it registered {', '.join(names)}" if names else "") + (
+            f"; refused: {refused[-1]}" if refused else ""
+        )
+
+    async def ready(self) -> None:
+        """Between scenarios: no fault, no pod, the kubelet up, the plugin streaming."""
+        for switch in fields(Faults):
+            setattr(self.kubelet.faults, switch.name, switch.default)
+        for pod in self.kubelet.pods:
+            await self.kubelet.delete_pod(pod)
+        if self.kubelet.is_running and self.subject.alive and self.streaming:
+            return
+        if not self.kubelet.is_running:
+            await self.kubelet.start()
+        if not self.subject.alive:
+            await self.start_plugin()
+        try:
+            await self.until(lambda: self.streaming, "it did not register")
+        except Broken:
+            await self.renew()
+
+    async def renew(self) -> None:
+        """A fresh kubelet and a fresh process, so that one failure does not cause the next."""
+        await self.stop_plugin(signal.SIGKILL)
+        await self.kubelet.stop()
+        if self.kubelet.panic is not None:
+            self.kubelet = self._make_kubelet()
+        await self.kubelet.start()
+        await self.start_plugin()
+        await self.until(lambda: self.streaming, "started afresh, it did not register")
+
+    async def start_plugin(self) -> None:
+        self._wanted = True
+        await self.subject.start()
+
+    async def stop_plugin(self, number: signal.Signals, limit_s: float | None = None) -> int | None:
+        """Its exit code after the signal; None if it took too long and had to be killed."""
+        self._wanted = False
+        self.subject.send(number)
+        try:
+            async with asyncio.timeout(limit_s or self.patience.end_s):
+                return await self.subject.wait()
+        except TimeoutError:
+            return None
+        finally:
+            await self.subject.kill()
+
+    # Waiting.
+
+    async def until(
+        self, condition: Callable[[], Any], what: str, limit_s: float | None = None, exits: int = MAX_EXITS
+    ) -> Any:
+        """Until the condition is true; `what` went wrong if it never is.
+
+        A plugin that ends meanwhile is started again: a node does that too. It is remembered.
+        """
+        loop = asyncio.get_running_loop()
+        limit_s = self.patience.wait_s if limit_s is None else limit_s
+        end_s = loop.time() + limit_s
+        seen = 0
+        while True:
+            watch = asyncio.create_task(self.kubelet.wait_for(condition, max(0.0, end_s - loop.time())))
+            ended = asyncio.create_task(self.subject.wait()) if self._wanted else None
+            try:
+                await asyncio.wait({task for task in (watch, ended) if task}, return_when=asyncio.FIRST_COMPLETED)
+                if watch.done():
+                    return watch.result()
+            except TimeoutError:
+                raise Broken(f"{what}, not within {limit_s:g} s") from None
+            finally:
+                for task in (watch, ended):
+                    if task is not None:
+                        task.cancel()
+                await asyncio.gather(*(task for task in (watch, ended) if task), return_exceptions=True)
+            assert ended is not None
+            seen += 1
+            self.exits.append(explain_exit(ended.result()))
+            if seen >= exits:
+                raise Broken(f"{what}: it ended with {self.exits[-1]}")
+            await self.subject.start()
+
+    async def until_soon(self, condition: Callable[[], Any], what: str) -> None:
+        """As `until`, for what the kubelet is not told of: it is looked at every other millisecond."""
+        end_s = asyncio.get_running_loop().time() + self.patience.wait_s
+        while not condition():
+            if asyncio.get_running_loop().time() > end_s:
+                raise Broken(f"{what}, not within {self.patience.wait_s:g} s")
+            await asyncio.sleep(0.002)
+
+    async def rest(self, seconds: float) -> None:
+        """A while in which nobody does anything. A plugin that ends meanwhile is left so."""
+        await asyncio.sleep(seconds)
+
+    # What scenarios ask for.
+
+    @asynccontextmanager
+    async def client(self, **how: Any) -> AsyncIterator[Client]:
+        async with connect(self.path, self.patience.call_s, **how) as client:
+            yield client
+
+    async def unharmed(self, after: str) -> None:
+        """The plugin still answers, on a connection of its own."""
+        async with self.client() as client:
+            answer = await client.ask("GetDevicePluginOptions")
+        if answer.ok and self.subject.alive:
+            return
+        try:
+            async with asyncio.timeout(min(0.5, self.patience.call_s)):
+                code = await self.subject.wait()
+        except TimeoutError:
+            raise Broken(f"{after}: it no longer answers ({answer})") from None
+        raise Broken(f"{after}: it crashed with {explain_exit(code)}{self.quote()}")
+
+    async def run_pod(self, count: int) -> Pod:
+        """A pod that asks for so many devices, and must run."""
+        self._pods += 1
+        pod = await self.kubelet.run_pod(f"pod-{self._pods}", {"main": {self.resource: count}})
+        if pod.phase != "Running" or pod.containers["main"].state != "running":
+            reason = pod.message or pod.containers["main"].message
+            raise Broken(f"a pod that asks for {count} does not run: {reason}")
+        return pod
+
+    async def registered_again(self, what: str, since: int, limit_s: float | None = None) -> None:
+        """A Register after the first `since` ones, and a list after it."""
+        await self.until(lambda: len(self.registrations) > since and self.streaming, what, limit_s)
+
+    def quote(self) -> str:
+        words = self.subject.last_words()
+        return f"; its last words: {words}" if words else "; it printed nothing"
+
+    def sockets(self) -> set[tuple[str, int]]:
+        """Name and identity of each plugin's socket in the directory."""
+        found = (path for path in self.kubelet.plugin_dir.iterdir() if path.name != "kubelet.sock")
+        return {(path.name, path.stat().st_ino) for path in found if path.is_socket()}
+
+    def neighbours(self) -> list[Path]:
+        """What others keep in the directory, and must find there again."""
+        return [self.kubelet.plugin_dir / f"{NEIGHBOUR}.txt", self.kubelet.plugin_dir / NEIGHBOUR]
+
+    # Inside.
+
+    def _make_kubelet(self) -> Kubelet:
+        timings = Timings(dial_s=self.patience.wait_s, redial_s=0.1)
+        kubelet = Kubelet(self._root / "k", timings=timings, rate_limit=False)
+        kubelet.taps.on_register = self._heard_register
+        kubelet.taps.on_list = self._heard_list
+        return kubelet
+
+    def _make_neighbour(self) -> None:
+        file, directory = self.neighbours()
+        directory.mkdir(parents=True, exist_ok=True)
+        file.write_text("not yours\n")
+
+    async def _heard_register(self, request: dp.RegisterRequest) -> None:
+        if self.asked_for is None and not self.registrations:
+            self.resource = request.resource_name
+        if request.resource_name == self.resource:
+            path = join(self.kubelet.plugin_dir, request.endpoint)
+            self.registrations.append(Registration(request, path, accepts(path)))
+
+    def _heard_list(self, resource: str, message: dp.ListAndWatchResponse) -> None:
+        if resource == self.resource:
+            self.lists.append(Listed(self.called("ListAndWatch"), message))

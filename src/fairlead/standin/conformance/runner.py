@@ -1,0 +1,101 @@
+"""Plays scenarios against one plugin, one after the other, and fills in the card.
+
+Owns the order, the limits and what a failure means. What is right is said by the scenarios.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fairlead.standin.conformance.card import Card, Mark, Result
+from fairlead.standin.conformance.rig import NoPlugin, Patience, Rig
+from fairlead.standin.conformance.scenario import Broken, NotPlayed, Scenario
+from fairlead.standin.conformance.subject import Command
+from fairlead.standin.errors import CallFailed, KubeletPanicked
+
+SCENARIO_S = 90.0  # a net under the limits inside
+NOTHING = "not played: there is nothing to play with"
+GIVE_UP_AFTER = 2  # scenarios in a row that found no plugin to play with
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Who is told how the run goes on."""
+
+    begins: Callable[[Scenario], None] = lambda _: None
+    ended: Callable[[Result], None] = lambda _: None
+
+
+async def run(
+    command: Command,
+    scenarios: Sequence[Scenario],
+    *,
+    patience: Patience | None = None,
+    resource: str | None = None,
+    progress: Progress | None = None,
+) -> Card:
+    """Start the plugin, play the scenarios, end everything that was started."""
+    progress = progress or Progress()
+    began_s = time.monotonic()
+    results: list[Result] = []
+    async with Rig(command, patience or Patience(), resource) as rig:
+        trouble = await _open(rig)
+        lost = 0
+        for scenario in scenarios:
+            progress.begins(scenario)
+            if trouble and not scenario.early:
+                result = Result(scenario, Mark.SKIP, NOTHING)
+            elif trouble:
+                result = await _judge(rig, scenario)
+            elif lost >= GIVE_UP_AFTER:
+                result = Result(scenario, Mark.FAIL, "not played: the plugin registers no more")
+            else:
+                result, found = await _play(rig, scenario)
+                lost = 0 if found else lost + 1
+            results.append(result)
+            progress.ended(result)
+        devices = len(rig.ids)
+        return Card(command.words, rig.resource, devices, tuple(results), time.monotonic() - began_s, trouble)
+
+
+async def _open(rig: Rig) -> str:
+    try:
+        await rig.open()
+    except NoPlugin as error:
+        return str(error)
+    return ""
+
+
+async def _play(rig: Rig, scenario: Scenario) -> tuple[Result, bool]:
+    """How it went, and whether there still is a plugin to play with."""
+    try:
+        await rig.ready()
+    except (Broken, KubeletPanicked) as broken:
+        return Result(scenario, Mark.FAIL, f"not played: {broken}"), False
+    result = await _judge(rig, scenario)
+    if result.mark is Mark.FAIL:
+        try:
+            await rig.renew()
+        except (Broken, KubeletPanicked):
+            return result, False
+    return result, True
+
+
+async def _judge(rig: Rig, scenario: Scenario) -> Result:
+    began_s = time.monotonic()
+    exits = len(rig.exits)
+
+    def result(mark: Mark, reason: str = "") -> Result:
+        return Result(scenario, mark, " ".join(reason.split()), time.monotonic() - began_s)
+
+    try:
+        async with asyncio.timeout(SCENARIO_S):
+            await scenario.play(rig)
+    except NotPlayed as why:
+        return result(Mark.SKIP, str(why))
+    except (Broken, CallFailed, KubeletPanicked, TimeoutError) as broken:
+        return result(Mark.FAIL, str(broken) or f"not over in {SCENARIO_S:g} s")
+    ended = len(rig.exits) - exits
+    times = "once" if ended == 1 else f"{ended} times"
+    return result(Mark.PASS, f"it ended {times}, and was started again" if ended else "")

@@ -1,0 +1,76 @@
+"""A scenario: a rule for device plugins, and the play that shows whether one keeps it.
+
+Owns the words of the suite. Knows neither processes nor sockets; a play is handed what it needs.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairlead.standin.conformance.rig import Rig
+
+Play = Callable[["Rig"], Awaitable[None]]
+GUIDE = "docs/guide/conformance.md"
+
+
+class Level(StrEnum):
+    """What it means to break a rule."""
+
+    REQUIRED = "required"  # pods fail, devices are lost, or the kubelet is harmed
+    ADVISED = "advised"  # works today, and will hurt somebody
+
+
+class Broken(Exception):
+    """The plugin breaks the rule. The text says how, in one line."""
+
+
+class NotPlayed(Exception):
+    """The scenario does not apply to this plugin. The text says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    id: str
+    name: str
+    level: Level
+    rule: str
+    play: Play
+    early: bool = False  # can be judged even if the plugin never got as far as a list
+
+    @property
+    def link(self) -> str:
+        return f"{GUIDE}#{self.id.lower()}"
+
+    @property
+    def why(self) -> str:
+        """The reason for the rule: what the play's docstring says."""
+        return " ".join((self.play.__doc__ or "").split())
+
+
+@dataclass(slots=True)
+class Chapter:
+    """Scenarios that belong together, in the order in which they are played."""
+
+    title: str
+    scenarios: list[Scenario] = field(default_factory=list)
+
+    def required(self, number: str, name: str, rule: str, *, early: bool = False) -> Callable[[Play], Play]:
+        return self._add(number, name, Level.REQUIRED, rule, early=early)
+
+    def advised(self, number: str, name: str, rule: str, *, early: bool = False) -> Callable[[Play], Play]:
+        return self._add(number, name, Level.ADVISED, rule, early=early)
+
+    def _add(self, number: str, name: str, level: Level, rule: str, *, early: bool) -> Callable[[Play], Play]:
+        def add(play: Play) -> Play:
+            self.scenarios.append(Scenario(number, name, level, rule, play, early))
+            return play
+
+        return add
+
+
+def some(items: Sequence[str], most: int = 3) -> str:
+    """The first few, and how many more there are."""
+    more = len(items) - most
+    return ", ".join(repr(item) for item in items[:most]) + (f" and {more} more" if more > 0 else "")

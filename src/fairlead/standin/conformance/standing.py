@@ -1,0 +1,188 @@
+"""Scenarios: odd, broken and hostile callers. The plugin may refuse them; it must stand."""
+
+import asyncio
+import contextlib
+import socket
+
+import grpc
+
+from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
+from fairlead.standin.conformance.client import Answer, allocate_request
+from fairlead.standin.conformance.rig import Rig
+from fairlead.standin.conformance.scenario import Broken, Chapter
+
+CHAPTER = Chapter("Odd and hostile callers")
+UNKNOWN_FIELD = b"\xfa\x3e\x03new"  # field 1007, a string
+HOSTILE_IDS = (
+    "",
+    ".",
+    "../../etc/passwd",
+    "/dev/mem",
+    "$(reboot)",
+    "a;b",
+    "a,b",
+    "a\nb",
+    "a\x00b",
+    "%s%n",
+    "ü\u202e\U0001f4a3",
+    "x" * 100_000,
+)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+CONNECTIONS = 20
+CHURN = 40
+SPARE_FILES = 10
+
+
+@CHAPTER.required("C67", "ignores fields it does not know", "A message with a new field is read as if it had none.")
+async def unknown_fields(rig: Rig) -> None:
+    """The interface grows by new fields. A plugin that refuses them breaks on the next kubelet."""
+    ids = rig.need(1)
+    inner = dp.ContainerAllocateRequest(devices_ids=ids[:1]).SerializeToString() + UNKNOWN_FIELD
+    request = (
+        b"\x0a" + bytes([len(inner)]) + inner if len(inner) < 128 else allocate_request(ids[:1]).SerializeToString()
+    )
+    async with rig.client() as client:
+        for method, body in (("GetDevicePluginOptions", b""), ("Allocate", request)):
+            answer = await client.ask(method, body + UNKNOWN_FIELD)
+            if not answer.ok:
+                raise Broken(f"{method} with a new field: {answer}")
+
+
+@CHAPTER.required(
+    "C68", "says that a method is unknown", "An unknown method or service is answered with UNIMPLEMENTED."
+)
+async def unknown_methods(rig: Rig) -> None:
+    """A newer kubelet asks, and goes on without it if it gets this status. Silence would stop it."""
+    async with rig.client() as client:
+        for method in ("/v1beta1.DevicePlugin/Deallocate", "/v2.DevicePlugin/Allocate", "/grpc.health.v9.Health/Check"):
+            answer = await client.ask(method)
+            if answer.code is not grpc.StatusCode.UNIMPLEMENTED:
+                raise Broken(f"{method}: {answer}")
+    await rig.unharmed("an unknown method")
+
+
+@CHAPTER.required("C69", "accepts any authority", "The host name of a call over a unix socket does not matter.")
+async def any_authority(rig: Rig) -> None:
+    """The kubelet says localhost here, and the encoded path of the socket where it found the plugin by itself."""
+    for authority in ("localhost", str(rig.path).replace("/", "%2F"), "unix"):
+        async with rig.client(authority=authority) as client:
+            answer = await client.ask("GetDevicePluginOptions")
+        if not answer.ok:
+            raise Broken(f"authority {authority!r}: {answer}")
+
+
+@CHAPTER.required(
+    "C70", "refuses what is no message", "Bytes that are no message are refused, and nothing else happens."
+)
+async def no_message(rig: Rig) -> None:
+    """A decoder that throws must not take the server with it."""
+    async with rig.client() as client:
+        for body in (b"\x0a\x7fab", b"\xff\xff\xff\xff", b"\x0a\x02\x0a\x7f"):
+            answer = await client.ask("Allocate", body)
+            if answer.ok or answer.silent:
+                raise Broken(f"Allocate with bytes that are no message: {answer}")
+    await rig.unharmed("bytes that are no message")
+
+
+@CHAPTER.required("C71", "refuses hostile ids", "Ids that look like paths, commands or nonsense are refused.")
+async def hostile_ids(rig: Rig) -> None:
+    """Ids end up in paths, variables and logs. What is not in the list is refused before anything is made of it."""
+    async with rig.client() as client:
+        for i in HOSTILE_IDS:
+            if i not in rig.ids:
+                _must_refuse(await client.allocate([i]), f"the id {i[:20]!r}")
+    await rig.unharmed("hostile ids")
+
+
+@CHAPTER.required("C72", "stands a huge request", "A request of several MiB is refused, and the next one works.")
+async def huge_request(rig: Rig) -> None:
+    """A server may refuse what is over its limit. It must not run out of memory, or close its doors."""
+    ids = rig.need(1)
+    async with rig.client() as client:
+        _must_refuse(
+            await client.allocate([f"no-such-device-{n}" for n in range(50_000)]), "50,000 unknown ids", broken=True
+        )
+        _must_refuse(await client.allocate(["x" * (5 << 20)]), "an id of 5 MiB", broken=True)
+    await rig.unharmed("a huge request")
+    async with rig.client() as client:
+        await client.grant(ids[:1])
+
+
+@CHAPTER.required("C73", "stands large metadata", "4 KiB of metadata are accepted; 64 KiB do no harm.")
+async def large_metadata(rig: Rig) -> None:
+    """Tracing puts headers on every call. gRPC promises room for 8 KiB."""
+    async with rig.client() as client:
+        answer = await client.ask("GetDevicePluginOptions", metadata=(("x-trace", "t" * 4096),))
+        if not answer.ok:
+            raise Broken(f"with 4 KiB of metadata: {answer}")
+        await client.ask("GetDevicePluginOptions", metadata=(("x-trace", "t" * 65536),))
+    await rig.unharmed("64 KiB of metadata")
+
+
+@CHAPTER.required(
+    "C74", "stands half-open connections", "Connections that say nothing, half a word or nonsense do no harm."
+)
+async def half_open(rig: Rig) -> None:
+    """A killed kubelet, a port scanner, a curious user. Meanwhile the true kubelet has to be served."""
+    with contextlib.ExitStack() as stack:
+        for number in range(CONNECTIONS):
+            raw = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            raw.settimeout(rig.patience.call_s)
+            with contextlib.suppress(OSError):  # it may close the door on us
+                raw.connect(str(rig.path))
+                raw.sendall((b"", PREFACE[:7], PREFACE, b"GET / HTTP/1.1\r\n\r\n", PREFACE + b"\xff" * 64)[number % 5])
+        await rig.unharmed(f"{CONNECTIONS} half-open connections")
+    await rig.unharmed("half-open connections that were closed")
+    if not rig.streaming:
+        raise Broken("half-open connections ended the kubelet's stream")
+
+
+@CHAPTER.required("C75", "stands calls that break off", "Calls that the caller gives up do no harm.")
+async def broken_off(rig: Rig) -> None:
+    """A kubelet that dies, or a deadline that passes, ends a call in the middle."""
+    ids = rig.need(1)
+    async with rig.client() as client:
+        calls = [asyncio.create_task(client.allocate(ids[:1])) for _ in range(CHURN)]
+        for number, call in enumerate(calls):
+            await asyncio.sleep(0)  # let it begin
+            if number % 2:
+                call.cancel()
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+    if bad := [answer for answer in ended if isinstance(answer, Answer) and not answer.ok]:
+        raise Broken(f"among calls that broke off, another one failed: {bad[0]}")
+    await rig.unharmed("calls that broke off")
+
+
+@CHAPTER.advised("C76", "gives back what callers used", "Connections and streams that ended leave no open files.")
+async def no_leak(rig: Rig) -> None:
+    """The kubelet restarts for years. What leaks each time ends with `too many open files`."""
+    if (before := rig.subject.open_files()) is None:
+        return
+    for _ in range(CHURN):
+        async with rig.client() as client, client.lists() as stream:
+            with contextlib.suppress(TimeoutError, grpc.aio.AioRpcError):
+                async with asyncio.timeout(rig.patience.call_s):
+                    await stream.read()
+    after = before
+    for _ in range(20):
+        if (after := rig.subject.open_files() or 0) <= before + SPARE_FILES:
+            break
+        await asyncio.sleep(rig.patience.quiet_s / 10)  # it closes them in its own time
+    else:
+        raise Broken(f"{CHURN} streams came and went: {before} open files before, {after} after")
+    await rig.until(lambda: rig.streaming, "streams came and went: it was not registered")
+
+
+@CHAPTER.advised("C77", "never ends by itself", "In the whole run it ended only when it was told to.")
+async def never_ended(rig: Rig) -> None:
+    """Ending is one way to cope: a DaemonSet starts it again, but with a longer pause each time, up to 5 minutes."""
+    if rig.exits:
+        raise Broken(f"it ended {len(rig.exits)} times by itself, at last with {rig.exits[-1]}")
+
+
+def _must_refuse(answer: Answer, what: str, *, broken: bool = False) -> None:
+    """`broken`: closing the connection counts as refusing."""
+    if answer.silent and not (broken and answer.code is not grpc.StatusCode.DEADLINE_EXCEEDED):
+        raise Broken(f"{what} got no answer: {answer}")
+    if answer.ok:
+        raise Broken(f"{what} was allocated")

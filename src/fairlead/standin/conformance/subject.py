@@ -1,0 +1,153 @@
+"""The plugin under test, as a process: started, signalled, ended. Owns its process group and its output.
+
+Knows nothing of the kubelet but the directory that the plugin is given.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HARD_CODED = Path("/var/lib/kubelet/device-plugins")
+# Runs in a mount namespace of its own: nothing of this is seen outside, and it ends with the process.
+_MOUNT = 'mount --bind "$0" "$1" || exit 125; shift; exec "$@"'
+ENDED_S = 5.0
+
+
+class CannotStart(Exception):
+    """The command cannot be run as given."""
+
+
+class NeedsRoot(Exception):
+    """What was asked for takes root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run, and where it finds the kubelet."""
+
+    words: tuple[str, ...]
+    private_mount: bool = False
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def in_directory(self, directory: Path) -> list[str]:
+        """`{dir}` in any word is the directory."""
+        words = [word.replace("{dir}", str(directory)) for word in self.words]
+        if not self.private_mount:
+            return words
+        mount = ["sh", "-c", _MOUNT, str(directory), str(HARD_CODED)]
+        return ["unshare", "--mount", "--propagation", "private", *mount, *words]
+
+    def environment(self, directory: Path) -> dict[str, str]:
+        """Ours, with every name under which plugins are known to look for the directory."""
+        shown = HARD_CODED if self.private_mount else directory
+        names = ("FAIRLEAD_PLUGIN_DIR", "PLUGIN_SOCK_DIR", "DP_DIR", "DEVICE_PLUGIN_DIR", "DEVICE_PLUGIN_PATH")
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")}
+        socket = {"KUBELET_SOCKET": f"{shown}/kubelet.sock"}
+        return {**inherited, **dict.fromkeys(names, str(shown)), **socket, **self.variables}
+
+
+class Subject:
+    def __init__(self, command: Command, directory: Path, log: Path) -> None:
+        self._command = command
+        self._directory = directory
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+        self._made: list[Path] = []
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        await self.kill()  # what its last life may have left running
+        if self._command.private_mount:
+            self._make_mount_point()
+        words = self._command.in_directory(self._directory)
+        with self._log.open("ab") as log:
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *words,
+                    env=self._command.environment(self._directory),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    process_group=0,  # Ctrl-C is for us, and whatever it starts ends with it
+                )
+            except FileNotFoundError:
+                raise CannotStart(f"no such command: {words[0]!r}. Give a path, or a name that is on PATH") from None
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or str(error)
+                raise CannotStart(f"cannot run {words[0]!r}: {reason}") from None
+
+    async def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        """End it and everything it started, without a word."""
+        process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+        # The group has the leader's id. Nobody else can have that id while a member of the group lives.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        self._process = None
+
+    async def close(self) -> None:
+        await self.kill()
+        for path in reversed(self._made):
+            try:
+                path.rmdir()
+            except OSError:
+                break  # somebody put something into it: it is theirs now
+        self._made.clear()
+
+    def last_words(self) -> str:
+        """The last line it printed, fit for a terminal."""
+        try:
+            text = self._log.read_bytes()[-4096:].decode(errors="replace")
+        except OSError:
+            return ""
+        lines = ["".join(char if char.isprintable() else " " for char in line).strip() for line in text.splitlines()]
+        return next((line[:200] for line in reversed(lines) if line), "")
+
+    def open_files(self) -> int | None:
+        """How many files it holds open; None where that cannot be seen."""
+        try:
+            return len(os.listdir(f"/proc/{self.pid}/fd"))  # noqa: PTH208 - a count, and /proc has no files to name
+        except OSError:
+            return None
+
+    def _make_mount_point(self) -> None:
+        if os.geteuid() != 0:
+            raise NeedsRoot("--private-mount needs root: it mounts a directory over " + str(HARD_CODED))
+        missing = [path for path in (HARD_CODED, *HARD_CODED.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir(mode=0o755)
+            self._made.append(path)
+
+
+def explain_exit(code: int) -> str:
+    """How it ended, in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
