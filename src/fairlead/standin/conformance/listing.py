@@ -16,7 +16,9 @@ MAX_ID = 63
 
 
 @CHAPTER.required(
-    "C09", "sends the first list at once", "A new ListAndWatch stream gets the whole list without waiting."
+    "C09",
+    "sends the first list at once",
+    "A new ListAndWatch stream gets the whole list without waiting.",
     early=True,
 )
 async def lists_at_once(rig: Rig) -> None:
@@ -53,7 +55,9 @@ async def health_words(rig: Rig) -> None:
 
 
 @CHAPTER.required(
-    "C13", "keeps its lists under 4 MiB", "An encoded list stays under the 4 MiB that the kubelet accepts."
+    "C13",
+    "keeps its lists under 4 MiB",
+    "An encoded list stays under the 4 MiB that the kubelet accepts.",
     early=True,
 )
 async def small_lists(rig: Rig) -> None:

@@ -10,7 +10,9 @@ from fairlead.standin.registration import is_extended_resource
 CHAPTER = Chapter("Registration")
 
 
-@CHAPTER.required("C01", "registers", "A plugin that is started calls Register on kubelet.sock in good time.", early=True)
+@CHAPTER.required(
+    "C01", "registers", "A plugin that is started calls Register on kubelet.sock in good time.", early=True
+)
 async def registers(rig: Rig) -> None:
     """Nothing else makes the kubelet look at a plugin. One that runs and serves nobody looks well to everybody."""
     if not rig.registrations:
@@ -33,7 +35,9 @@ async def says_version(rig: Rig) -> None:
             raise Broken(f"the version is {each.request.version!r}")
 
 
-@CHAPTER.required("C04", "has a legal resource name", "The resource name is a domain, a slash and a name, both legal.", early=True)
+@CHAPTER.required(
+    "C04", "has a legal resource name", "The resource name is a domain, a slash and a name, both legal.", early=True
+)
 async def legal_name(rig: Rig) -> None:
     """The kubelet refuses a name without a domain, in capitals before the slash, or under kubernetes.io."""
     for each in rig.registrations:
@@ -41,7 +45,9 @@ async def legal_name(rig: Rig) -> None:
             raise Broken(f"the kubelet refuses the name {each.request.resource_name!r}")
 
 
-@CHAPTER.advised("C05", "names its endpoint plainly", "The endpoint is a file name: no slash, no dots that lead away.", early=True)
+@CHAPTER.advised(
+    "C05", "names its endpoint plainly", "The endpoint is a file name: no slash, no dots that lead away.", early=True
+)
 async def plain_endpoint(rig: Rig) -> None:
     """The kubelet joins it to its directory. An absolute path ends up below that; `..` leads out of what it cleans."""
     for each in rig.registrations:
@@ -51,7 +57,9 @@ async def plain_endpoint(rig: Rig) -> None:
 
 
 @CHAPTER.required(
-    "C06", "answers for its options inside Register", "GetDevicePluginOptions works while Register is out."
+    "C06",
+    "answers for its options inside Register",
+    "GetDevicePluginOptions works while Register is out.",
     early=True,
 )
 async def answers_options(rig: Rig) -> None:
