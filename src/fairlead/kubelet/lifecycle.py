@@ -99,6 +99,10 @@ class KubeletReplaced(Event, frozen=True):
     own_intact: bool = False
 
 
+class OptionsChanged(Event, frozen=True):
+    """What we tell of ourselves has changed. The kubelet asks for it once, while we register."""
+
+
 class Stop(Event, frozen=True):
     pass
 
@@ -160,6 +164,8 @@ def step(life: Life, event: Event, pace: Pace = PACE) -> tuple[Life, tuple[Actio
             return _bind(life, "starting")
         case OwnSocketGone():
             return _bind(life, "own socket gone")
+        case OptionsChanged():
+            return _bind(life, "options changed")
         case KubeletReplaced(own_intact):
             life = replace(life, attempt=0, reason="kubelet socket replaced")
             if own_intact and not life.streams and life.phase in UNCLAIMED:
@@ -214,6 +220,9 @@ def _settle(life: Life, pace: Pace) -> tuple[Life, tuple[Action, ...]]:
 
 
 def _closed(life: Life, pace: Pace) -> tuple[Life, tuple[Action, ...]]:
-    if life.phase is Phase.STREAMING and not life.streams:
-        return _back_off(life, "the kubelet closed the last stream", pace)
-    return life, ()
+    if life.phase is not Phase.STREAMING:
+        return life, ()
+    if life.streams:
+        # Nobody says whose stream it was. If it was the kubelet's, it has forgotten us.
+        return _back_off(life, "a stream ended while another is open", pace, Retry.BIND)
+    return _back_off(life, "the kubelet closed the stream", pace)

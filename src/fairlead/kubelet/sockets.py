@@ -117,11 +117,14 @@ class DirectoryLock:
     A dot file: the kubelet counts the others in this directory as checkpoints.
     """
 
-    def __init__(self, directory: Path, name: str = "fairlead") -> None:
+    def __init__(self, directory: Path, name: str = "fairlead", what: str = "") -> None:
         self._path = directory / f".{name}.lock"
+        self._what = what or str(directory)
         self._fd: int | None = None
 
     def acquire(self, description: str) -> None:
+        if self._fd is not None:
+            return
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -135,8 +138,8 @@ class DirectoryLock:
             holder = os.pread(fd, 512, 0).decode(errors="replace").strip() or "an unknown process"
             os.close(fd)
             raise HostError(
-                f"{self._path.parent} is already served by {holder}. Stop it first, or give this one "
-                "another --plugin-dir or --instance"
+                f"{self._what} is already served by {holder}. Stop it first, or give this one another --plugin-dir "
+                "or --instance"
             ) from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"pid {os.getpid()} ({description})\n".encode()[:512], 0)

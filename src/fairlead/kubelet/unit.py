@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlead.kubelet import lifecycle as lc
 from fairlead.kubelet.service import Offer, Outfit, Record, Service, make_offer
-from fairlead.kubelet.sockets import KUBELET_SOCKET, Identity, SocketWatch, identity
-from fairlead.model.errors import Oversize
+from fairlead.kubelet.sockets import KUBELET_SOCKET, DirectoryLock, Identity, SocketWatch, identity
+from fairlead.model.errors import HostError, Oversize
 from fairlead.model.latest import Latest
 from fairlead.model.names import ResourceName, socket_name
 from fairlead.model.ports import Clock
-from fairlead.model.resource import Resource
+from fairlead.model.resource import Resource, Slot
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.rpc import Call, Channel, Method, RpcError, Server, Status
 from fairlead.wire.unix import SocketPathError, listen
@@ -40,6 +41,7 @@ class Place(Struct, frozen=True):
     watch: SocketWatch
     clock: Clock
     record: Record
+    whose: str = "fairlead"  # what a second server of a resource is told
     pace: lc.Pace = lc.PACE
     jitter: Callable[[], float] = lambda: os.urandom(1)[0] / 255  # `random` would load OpenSSL for it
     socket_name: Callable[[ResourceName], str] = socket_name
@@ -66,6 +68,8 @@ class Unit:
         self._place = place
         # An event, and whether it still matters when its turn comes: the server or timer behind it may be gone.
         self._events: asyncio.Queue[tuple[lc.Event, Callable[[], bool]]] = asyncio.Queue()
+        # Others may serve this directory too, but never the same resource: each would remove the other's socket.
+        self._lock = DirectoryLock(place.directory, self.socket.name, f"{self.name} in {place.directory}")
         self._serving: _Serving | None = None
         self._register: asyncio.Task[None] | None = None
         self._timer: asyncio.Task[None] | None = None
@@ -83,19 +87,22 @@ class Unit:
             if self.problem != str(error):
                 self.problem = str(error)
                 self._place.record("list-refused", resource=self.name, reason=str(error))
-            return
-        self.problem = ""
+            # The old slots, but with what is known now: a fault must not hide behind a list that is too long.
+            offer = make_offer(_same_slots(before.resource, resource, self._place.clock.monotonic()))
+        else:
+            self.problem = ""
         self.offer = offer
         if self._serving is not None:
             self._serving.offers.set(offer)
         if offer.frame != before.frame:
-            self._place.record("published", resource=self.name, slots=len(resource.slots), bytes=len(offer.frame))
-        if resource.prepare != before.resource.prepare:
-            # Options are asked once, while registering.
-            self._post(lc.OwnSocketGone())
+            self._place.record("published", resource=self.name, slots=len(offer.resource.slots), bytes=len(offer.frame))
+        if offer.resource.prepare != before.resource.prepare:
+            self._post(lc.OptionsChanged())
 
     async def run(self) -> None:
-        """Until cancelled; then the socket is gone and every stream has ended."""
+        """Until cancelled; then the socket is gone and every stream has ended. May be run again after a crash."""
+        self.life = lc.Life(watched=self._place.kubelet_socket is None)
+        self._events = asyncio.Queue()
         unfollow = []
         # The kubelet first: a restart removes our socket too, and one fresh socket answers both.
         if self._place.kubelet_socket is not None:
@@ -110,7 +117,10 @@ class Unit:
         finally:
             for leave in unfollow:
                 leave()
-            await self._step(lc.Stop())
+            try:
+                await self._step(lc.Stop())
+            finally:
+                self._lock.release()
 
     async def _step(self, event: lc.Event) -> None:
         before = self.life
@@ -119,9 +129,10 @@ class Unit:
             self.since_s = self._place.clock.now()
             self._disarm()
             self._place.watch.hurry(self, self.life.phase in lc.UNCLAIMED)
-            self._place.record(
-                self.life.phase.value, resource=self.name, reason=self.life.reason, attempt=self.life.attempt
-            )
+            if not _is_old_news(self.life):
+                self._place.record(
+                    self.life.phase.value, resource=self.name, reason=self.life.reason, attempt=self.life.attempt
+                )
         for action in actions:
             await self._do(action)
 
@@ -150,11 +161,15 @@ class Unit:
             handlers |= self._watched_handlers()
         server = Server(handlers, on_error=self._on_error)
         try:
-            await server.start(listen(self.socket))
-        except (OSError, SocketPathError) as error:
+            self._lock.acquire(self._place.whose)
+            listening = listen(self.socket)
+        except (OSError, SocketPathError, HostError) as error:
             self._post(lc.BindFailed(str(error)))
             return
+        # Before the first await: what is cancelled from here on is closed as a whole.
         self._serving = _Serving(server, offers, service, self._place.watch.expect(self.socket.name))
+        await server.start(listening)
+        offers.set(self.offer)  # something may have been published meanwhile
         self._post(lc.Bound())
 
     async def _close(self) -> None:
@@ -201,6 +216,8 @@ class Unit:
                 await channel.close()
         except RpcError as error:
             answer: lc.Event = lc.RegisterFailed(_explain(error))
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next attempt must come
+            answer = lc.RegisterFailed(f"registering failed: {type(error).__name__}: {error}")
         else:
             answer = lc.Registered()
         mine = asyncio.current_task()
@@ -253,6 +270,20 @@ class Unit:
         mine = asyncio.current_task()
         await self._place.clock.sleep(seconds)
         self._post(lc.TimerFired(), lambda: self._timer is mine)
+
+
+def _same_slots(before: Resource, now: Resource, now_s: float) -> Resource:
+    """The slots of an earlier resource over the inventory of a later one. Those whose device left are retired."""
+    slots = tuple(
+        slot if slot.retired_s is not None or slot.device in now.inventory.by_id else Slot(slot.id, slot.device, now_s)
+        for slot in before.slots
+    )
+    return replace(now, slots=slots)
+
+
+def _is_old_news(life: lc.Life) -> bool:
+    """A kubelet that stays away is told of less and less often: at the attempts 1, 2, 4, 8 and so on."""
+    return life.phase in {lc.Phase.BACKOFF, lc.Phase.REGISTER} and life.attempt & (life.attempt - 1) != 0
 
 
 def _explain(error: RpcError) -> str:

@@ -73,14 +73,24 @@ def test_refusal_backs_off_with_the_kubelets_words_and_growing_waits():
     assert waits[-1] == lc.PACE.backoff_max_s
 
 
-def test_the_last_stream_closing_means_register_again():
-    two, _ = step(STREAMING, lc.StreamOpened())
-    one, actions = step(two, lc.StreamClosed())
-    assert (one.phase, actions) == (Phase.STREAMING, ())
-    none, actions = step(one, lc.StreamClosed())
-    assert none.phase is Phase.BACKOFF
-    assert none.retry is lc.Retry.REGISTER
+def test_the_end_of_the_stream_means_register_again():
+    life, actions = step(STREAMING, lc.StreamClosed())
+    assert life.phase is Phase.BACKOFF
+    assert life.retry is lc.Retry.REGISTER
     assert actions
+
+
+def test_the_end_of_one_of_two_streams_means_a_fresh_start():
+    """It may have been the kubelet's; the other may be anybody's."""
+    two, _ = step(STREAMING, lc.StreamOpened())
+    life, actions = step(two, lc.StreamClosed())
+    assert (life.phase, life.retry) == (Phase.BACKOFF, lc.Retry.BIND)
+    assert actions
+
+
+def test_changed_options_mean_a_fresh_registration():
+    life, actions = step(STREAMING, lc.OptionsChanged())
+    assert (life.phase, life.reason, actions) == (Phase.BIND, "options changed", (lc.Bind(),))
 
 
 def test_a_stream_that_dies_at_once_does_not_reset_the_back_off():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,13 @@ from fairlead.kubelet.unit import Place, Unit
 from fairlead.model.clock import SystemClock
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
+from fairlead.model.health import Cause, CauseKind, Condition, Health
 from fairlead.model.inventory import Inventory
 from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.resource import Resource, Slot
 from fairlead.testing import Kubelet
+from fairlead.wire import deviceplugin as dp
+from fairlead.wire.rpc import Channel, Server
 
 GPU = ResourceName("example.com/gpu")
 NIC = ResourceName("example.com/nic")
@@ -135,20 +140,69 @@ async def test_a_list_that_grows_too_large_keeps_the_old_one(rig: Rig):
 
 async def test_a_unit_that_crashes_is_told_and_started_again(rig: Rig, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(supervisor_module, "CRASH_BACKOFF_S", 0.01)
-    real = Unit.run
+    real = Unit._bind
     crashes: list[int] = []
 
-    async def run(self: Unit) -> None:
+    async def bind(self: Unit) -> None:
         if self.name == GPU and len(crashes) < 2:
             crashes.append(1)
             raise RuntimeError("out of luck")
         await real(self)
 
-    monkeypatch.setattr(Unit, "run", run)
+    monkeypatch.setattr(Unit, "_bind", bind)
     rig.supervisor.apply([resource(GPU), resource(NIC)])
     await rig.kubelet.wait_for_allocatable(NIC, 2)
     await rig.kubelet.wait_for_allocatable(GPU, 2)
     assert (await rig.fact("unit-crashed", resource=GPU))["reason"] == "RuntimeError: out of luck"
+
+
+async def test_a_list_that_is_too_long_does_not_hide_a_fault(rig: Rig):
+    rig.supervisor.apply([resource(GPU)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    huge = resource(GPU, 1, replicas=100_000)  # and the second device is gone
+    broken = Condition(Health.UNHEALTHY, Cause("xid-79", CauseKind.PERMANENT), 1.0)
+    huge = replace(huge, inventory=Inventory(huge.inventory.devices, conditions={DeviceId("gpu0"): broken}))
+    rig.supervisor.apply([huge])
+    await rig.kubelet.wait_for_allocatable(GPU, 0)
+    assert set(rig.kubelet.devices(GPU).values()) == {"Unhealthy"}
+
+
+async def test_a_list_published_while_the_socket_is_made_is_not_lost(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+    real = Server.start
+
+    async def start(self: Server, sock: socket.socket) -> None:
+        rig.supervisor.apply([resource(GPU, 5)])
+        await real(self, sock)
+
+    monkeypatch.setattr(Server, "start", start)
+    rig.supervisor.apply([resource(GPU, 2)])
+    await rig.kubelet.wait_for_allocatable(GPU, 5)
+
+
+async def test_a_second_server_of_a_resource_waits_and_says_who_has_it(rig: Rig):
+    rig.supervisor.apply([resource(GPU)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    second = Supervisor(Outfit(lambda *_: Edits(), _prepare), rig.place)
+    second.apply([resource(GPU, 7)])
+    fact = await rig.fact("backoff", resource=GPU)
+    assert f"already served by pid {os.getpid()}" in fact["reason"]
+    assert rig.kubelet.node().allocatable[GPU] == 2
+    rig.supervisor.apply([])
+    await rig.kubelet.wait_for_allocatable(GPU, 7)
+    await second.stop()
+
+
+async def test_a_stranger_on_the_socket_cannot_hide_the_kubelets_end(rig: Rig):
+    rig.supervisor.apply([resource(GPU)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    channel = await Channel.connect(str(rig.supervisor.units[GPU].socket), timeout_s=5)
+    stream = channel.stream(dp.LIST_AND_WATCH, dp.Empty())
+    await anext(stream)
+    registered = sum(call.method == "Register" for call in rig.kubelet.calls)
+    rig.kubelet.close_stream(GPU)
+    await rig.kubelet.wait_for(lambda: sum(call.method == "Register" for call in rig.kubelet.calls) > registered)
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    await channel.close()
 
 
 async def test_a_change_of_options_registers_again(rig: Rig):
