@@ -68,7 +68,7 @@ def judge(
         return 130
     if as_json:
         print(json.dumps(card.facts(), indent=2))  # noqa: T201 - this is the answer
-    else:
+    elif not card.trouble:
         print(summary(card))  # noqa: T201 - as above
     if card.trouble:
         sys.stderr.write(f"fairlead: there is nothing to play with: {card.trouble}\n")

@@ -85,7 +85,7 @@ class Rig:
             "FAIRLEAD_POD_RESOURCES": str(self.kubelet.podresources_socket),
         }
         placed = Command(command.words, command.private_mount, {**extra, **command.variables})
-        self.subject = Subject(placed, self.kubelet.plugin_dir, self._root / "plugin.log")
+        self.subject = Subject(placed, self.kubelet.plugin_dir)
         self._wanted = False  # the plugin is to run; if it ends it is started again, as a DaemonSet does
         self._pods = 0
 
@@ -286,9 +286,9 @@ class Rig:
         return f"; its last words: {words}" if words else "; it printed nothing"
 
     def sockets(self) -> set[tuple[str, int]]:
-        """Name and identity of each plugin's socket in the directory."""
+        """Name and birth of each plugin's socket. The number of an inode is soon used again; a time is not."""
         found = (path for path in self.kubelet.plugin_dir.iterdir() if path.name != "kubelet.sock")
-        return {(path.name, path.stat().st_ino) for path in found if path.is_socket()}
+        return {(path.name, path.stat().st_ctime_ns) for path in found if path.is_socket()}
 
     def neighbours(self) -> list[Path]:
         """What others keep in the directory, and must find there again."""

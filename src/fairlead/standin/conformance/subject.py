@@ -13,7 +13,8 @@ from pathlib import Path
 HARD_CODED = Path("/var/lib/kubelet/device-plugins")
 # Runs in a mount namespace of its own: nothing of this is seen outside, and it ends with the process.
 _MOUNT = 'mount --bind "$0" "$1" || exit 125; shift; exec "$@"'
-ENDED_S = 5.0
+TAIL_BYTES = 4096
+LAST_WORDS_S = 0.2
 
 
 class CannotStart(Exception):
@@ -50,11 +51,12 @@ class Command:
 
 
 class Subject:
-    def __init__(self, command: Command, directory: Path, log: Path) -> None:
+    def __init__(self, command: Command, directory: Path) -> None:
         self._command = command
         self._directory = directory
-        self._log = log
         self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._printed = b""  # the end of it: a plugin may print without end
         self._made: list[Path] = []
 
     @property
@@ -71,26 +73,31 @@ class Subject:
         if self._command.private_mount:
             self._make_mount_point()
         words = self._command.in_directory(self._directory)
-        with self._log.open("ab") as log:
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *words,
-                    env=self._command.environment(self._directory),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    process_group=0,  # Ctrl-C is for us, and whatever it starts ends with it
-                )
-            except FileNotFoundError:
-                raise CannotStart(f"no such command: {words[0]!r}. Give a path, or a name that is on PATH") from None
-            except (OSError, ValueError) as error:
-                reason = getattr(error, "strerror", None) or str(error)
-                raise CannotStart(f"cannot run {words[0]!r}: {reason}") from None
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *words,
+                env=self._command.environment(self._directory),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                process_group=0,  # Ctrl-C is for us, and whatever it starts ends with it
+            )
+        except FileNotFoundError:
+            raise CannotStart(f"no such command: {words[0]!r}. Give a path, or a name that is on PATH") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise CannotStart(f"cannot run {words[0]!r}: {reason}") from None
+        assert self._process.stdout is not None
+        self._reader = asyncio.create_task(self._read(self._process.stdout))
 
     async def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Its exit code, once it has ended and its last words are read."""
         assert self._process is not None
-        return await self._process.wait()
+        code = await self._process.wait()
+        if self._reader is not None:
+            # What it started may live on and hold the pipe.
+            await asyncio.wait({self._reader}, timeout=LAST_WORDS_S)
+        return code
 
     def send(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -107,7 +114,9 @@ class Subject:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-        self._process = None
+        if self._reader is not None:
+            await self._reader  # the whole group is dead, so the pipe has an end
+        self._process = self._reader = None
 
     async def close(self) -> None:
         await self.kill()
@@ -120,12 +129,13 @@ class Subject:
 
     def last_words(self) -> str:
         """The last line it printed, fit for a terminal."""
-        try:
-            text = self._log.read_bytes()[-4096:].decode(errors="replace")
-        except OSError:
-            return ""
+        text = self._printed.decode(errors="replace")
         lines = ["".join(char if char.isprintable() else " " for char in line).strip() for line in text.splitlines()]
         return next((line[:200] for line in reversed(lines) if line), "")
+
+    async def _read(self, pipe: asyncio.StreamReader) -> None:
+        while chunk := await pipe.read(65536):
+            self._printed = (self._printed + chunk)[-TAIL_BYTES:]
 
     def open_files(self) -> int | None:
         """How many files it holds open; None where that cannot be seen."""
