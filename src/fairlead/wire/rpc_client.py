@@ -93,6 +93,7 @@ class ClientLink(Link):
         self.why = reason
         if not self.ready.done():
             self.ready.set_exception(RpcError(Status.UNAVAILABLE, reason))
+            self.ready.exception()  # seen: whoever connects may have given up before it held the link
         for calling in list(self.calls.values()):
             self.end(calling, RpcError(Status.UNAVAILABLE, reason))
         self._wake_openers()

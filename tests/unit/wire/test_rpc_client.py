@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from fairlead.wire.grpc import prefix
 from fairlead.wire.headers import encode_fields
 from fairlead.wire.proto import encode
 from fairlead.wire.rpc import Channel, Limits, RpcError, Status
+from fairlead.wire.rpc_client import ClientLink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -292,3 +294,13 @@ async def test_connecting_can_be_cancelled(stage: Stage) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     await stage.gone.wait()
+
+
+async def test_a_connection_that_ends_before_anyone_holds_it_leaves_no_complaint() -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    link = ClientLink(Limits())
+    link.connection_lost(None)
+    del link
+    gc.collect()
+    assert not complaints
