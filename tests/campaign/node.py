@@ -145,6 +145,8 @@ class Node:
             self._kubelet_broken = False
             self.write(self.variant)
             self.daemon.reload()
+            # A source that was replaced remembers its faults, and hears that they are over once it listens.
+            await asyncio.sleep(3.0)
             for backend in self.backends():
                 backend.steer({"do": "recover"})
             while self._aside:

@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,9 @@ async def _life(events: Sequence[Event], seed: int, root: Path, say: Say) -> Fai
                 await node.play(event)
                 played += 1
             checks.now()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the campaign reports and shrinks it
+    except (Exception, asyncio.CancelledError) as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise  # Ctrl-C
         failure = Failure(number, _explain(error))
     try:
         async with asyncio.timeout(600):
@@ -131,11 +134,9 @@ async def _life(events: Sequence[Event], seed: int, root: Path, say: Say) -> Fai
 def _explain(error: BaseException) -> str:
     if isinstance(error, Violation):
         return str(error)
-    where = error.__traceback__
-    while where is not None and where.tb_next is not None:
-        where = where.tb_next
-    place = f" at {where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
-    return f"{type(error).__name__}: {error}{place}"
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    way = " > ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
+    return f"{type(error).__name__}: {error} ({way})"
 
 
 def _forget_calls(node: Node) -> None:
