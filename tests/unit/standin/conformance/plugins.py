@@ -1,0 +1,27 @@
+"""Runs the scenarios against the plugin beside this file, broken as told, without much patience."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from fairlead.standin.conformance import SCENARIOS, Card, Command, Patience, run
+from fairlead.standin.conformance.scenario import Scenario
+
+BROKEN = Path(__file__).with_name("broken.py")
+# Long enough for a good plugin on a busy machine, short enough to wait for a bad one.
+PATIENCE = Patience(wait_s=3.0, call_s=2.0, end_s=1.0, quiet_s=0.3, refuse_s=0.5, slow_s=0.5, silence_s=3.0)
+
+
+def pick(ids: str) -> list[Scenario]:
+    """`C01-C08 C77`: the scenarios, in their order."""
+    wanted: set[str] = set()
+    for word in ids.split():
+        first, _, last = word.partition("-")
+        wanted |= {scenario.id for scenario in SCENARIOS if first <= scenario.id <= (last or first)}
+    return [scenario for scenario in SCENARIOS if scenario.id in wanted]
+
+
+async def judge(fault: str, ids: str, patience: Patience = PATIENCE) -> Card:
+    command = Command((sys.executable, str(BROKEN)), variables={"FAULT": fault})
+    return await run(command, pick(ids), patience=patience)

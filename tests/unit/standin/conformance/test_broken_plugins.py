@@ -1,0 +1,114 @@
+"""Each scenario can fail: a plugin with one mistake fails exactly the scenarios that the mistake breaks."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.standin.conformance.plugins import judge, pick
+
+from fairlead.standin.conformance import SCENARIOS
+
+# mistake: (scenarios played, scenarios that fail)
+MISTAKES = {
+    # Registration.
+    "silent": ("C01-C13", "C01"),
+    "register-first": ("C01-C07", "C02"),
+    "version": ("C01-C07", "C03"),
+    "name": ("C01-C07", "C04"),
+    "endpoint": ("C01-C07", "C05"),
+    "options-fail": ("C01-C07", "C06"),
+    "options-differ": ("C01-C07", "C07"),
+    "hurried": ("C08", "C08"),
+    # Lists.
+    "one-stream": ("C09-C17", "C09 C15 C17"),
+    "long-id": ("C09-C17", "C10"),
+    "twice": ("C09-C17", "C11"),
+    "health-word": ("C09-C17", "C12"),
+    "oversize": ("C01-C17", "C09 C13"),
+    "ends-stream": ("C14", "C14"),
+    "second-empty": ("C09-C17", "C15"),
+    "repeats": ("C09-C17", "C16"),
+    "shuffle": ("C09-C17", "C17"),
+    # Allocate and PreStartContainer.
+    "no-allocate": ("C18-C20 C22-C26", "C18 C19 C20"),
+    "only-one": ("C18-C23", "C19 C21"),
+    "one-response": ("C18-C33", "C20"),
+    "no-response": ("C18-C20", "C18 C19 C20"),
+    "relative": ("C18-C33", "C21"),
+    "unknown": ("C18-C33", "C22 C23"),
+    "half-unknown": ("C18-C33", "C23"),
+    "sick": ("C18-C33", "C24"),
+    "crash-on-twice": ("C18-C33", "C25"),
+    "empty": ("C18-C33", "C26"),
+    "in-use": ("C22 C27", "C27"),
+    "counts": ("C18-C33", "C28 C29 C31"),
+    "first-counts": ("C18-C33", "C29"),
+    "runs-out": ("C18-C30", "C30"),
+    "mixes-up": ("C18-C33", "C31"),
+    "slow": ("C22 C32", "C32"),
+    "prepares-once": ("C18-C33", "C33"),
+    # GetPreferredAllocation.
+    "prefers-stray": ("C34-C40", "C34 C40"),
+    "prefers-few": ("C34-C40", "C35"),
+    "prefers-forgets": ("C34-C40", "C36"),
+    "prefers-error": ("C34-C40", "C37"),
+    "prefers-order": ("C34-C40", "C38"),
+    "prefers-crash": ("C34-C40", "C39"),
+    "prefers-reversed": ("C34-C40", "C40"),
+    # The kubelet restarts, or goes wrong.
+    "deaf": ("C41 C47", "C41 C47"),
+    "first-change-only": ("C42", "C42"),
+    "start-blind": ("C41 C43", "C43"),
+    "gives-up-unavailable": ("C41 C44 C50 C51", "C44 C51"),
+    "streams-only": ("C41 C45 C47-C49", "C45 C48"),
+    "deaf-after-allocate": ("C41 C46", "C46"),
+    "no-stream-watch": ("C41 C47 C48 C56", "C47 C56"),
+    "no-own-watch": ("C41 C47-C49", "C48"),
+    "by-absence": ("C49", "C49"),
+    "waits-forever": ("C41 C50 C51", "C50"),
+    "gives-up": ("C51-C53", "C52"),
+    "gives-up-version": ("C51-C53", "C53"),
+    "no-pause": ("C52-C55", "C54"),
+    "registers-often": ("C55", "C55"),
+    "patient": ("C47 C56", "C56"),
+    "generation-ids": ("C41 C47 C57 C58", "C41 C57 C58"),
+    "pid-ids": ("C41 C57 C58", "C58"),
+    # Ending, and what is left behind.
+    "ignores-term": ("C59-C62", "C59 C61 C62"),
+    "bad-code": ("C59 C60", "C59"),
+    "ignores-int": ("C59-C62", "C60"),
+    "hangs-without-kubelet": ("C59-C61", "C61"),
+    "keeps-socket": ("C62-C64", "C62"),
+    "refuses-stale": ("C62 C63", "C63"),
+    "sweeps": ("C63 C64", "C64"),
+    "litter": ("C64 C65", "C65"),
+    "open-socket": ("C64 C66", "C66"),
+    # Odd and hostile callers.
+    "unknown-fields": ("C67-C71", "C67"),
+    "any-method": ("C67-C71", "C68"),
+    "lenient": ("C67-C71", "C70"),
+    "paths": ("C67-C71", "C71"),
+    "huge": ("C71-C73", "C72"),
+    "metadata": ("C71-C73", "C73"),
+    "few-connections": ("C73 C74", "C74"),
+    "crash-on-cancel": ("C74 C75", "C75"),
+    "leak": ("C75 C76", "C76"),
+    "ends-with-stream": ("C47 C77", "C77"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_a_mistake_fails_exactly_its_scenarios(mistake: str):
+    played, expected = MISTAKES[mistake]
+    card = await judge(mistake, played)
+    told = {result.scenario.id: result.reason for result in card.results if result.reason}
+    assert list(card.failed()) == [scenario.id for scenario in pick(expected)], told
+    assert not card.conforms or all(result.scenario.level == "advised" for result in card.results if result.reason)
+
+
+async def test_the_same_plugin_without_a_mistake_passes_everything():
+    card = await judge("", "C01-C77")
+    assert [(result.scenario.id, result.mark, result.reason) for result in card.results] == [
+        (scenario.id, "pass", "") for scenario in SCENARIOS
+    ]
+    assert card.conforms
+    assert (card.resource, card.devices) == ("example.com/x", 5)
