@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import grpc
@@ -151,19 +152,27 @@ class Cluster:
             return None
         return int(status["allocatable"].get(resource, -1)), int(status["capacity"][resource])
 
-    def wait_numbers(self, resource: str, allocatable: int, capacity: int, patience_s: float = 60.0) -> float:
-        """Waits for them, and answers when that was."""
+    def wait_numbers(
+        self, resource: str, allocatable: int, capacity: int, *, after: float = 0.0, patience_s: float = 60.0
+    ) -> float:
+        """Waits for them, and answers when that was. What the kubelet told before a moment may not count."""
         last: list[tuple[int, int] | None] = []
 
         def look() -> bool:
             last[:] = [self.numbers(resource)]
-            return last == [(allocatable, capacity)]
+            return last == [(allocatable, capacity)] and self.heard() >= after
 
         try:
             until(look, f"{resource} is {allocatable} of {capacity}", patience_s)
         except NodeFailedError as error:
             raise NodeFailedError(f"{error}; the node says {last}") from None
         return time.time()
+
+    def heard(self) -> float:
+        """When the kubelet last told the API server about its node, to the second."""
+        conditions = self.api.get(f"/api/v1/nodes/{NODE}")["status"]["conditions"]
+        ready = next(one for one in conditions if one["type"] == "Ready")
+        return datetime.fromisoformat(ready["lastHeartbeatTime"]).timestamp()
 
     def offered(self, resource: str) -> list[str]:
         """The healthy devices of a resource that the kubelet has in its hands."""
@@ -177,17 +186,20 @@ class Cluster:
     def held(self, pod: Pod | str, version: str = "v1") -> list[Held]:
         name = pod if isinstance(pod, str) else pod.name
         answer = _ask(version, "List", podresources.ListPodResourcesRequest())
-        found = []
+        found: dict[tuple[str, str], list[Any]] = {}  # the kubelet makes an entry of its own for each device
         for one in answer.pod_resources:
             for container in one.containers if one.name == name else ():
                 for entry in container.devices:
-                    numa = tuple(node.ID for node in entry.topology.nodes) if entry.HasField("topology") else None
-                    found.append(Held(container.name, entry.resource_name, tuple(sorted(entry.device_ids)), numa))
-        return found
+                    found.setdefault((container.name, entry.resource_name), []).append(entry)
+        return [Held(*key, _ids(entries), _numa(entries)) for key, entries in found.items()]
 
     def ids(self, pod: Pod, container: str = "main") -> tuple[str, ...]:
-        """Every id that a container holds, of any resource."""
-        return tuple(sorted(one for held in self.held(pod) if held.container == container for one in held.ids))
+        """Every id that a container holds, of any resource. A kubelet that has just started learns of pods first."""
+
+        def held() -> tuple[str, ...]:
+            return tuple(sorted(one for held in self.held(pod) if held.container == container for one in held.ids))
+
+        return until(held, f"the kubelet says what {pod.name} holds")
 
 
 def shape(name: str, asks: Asks, script: str = SHOW, **more: Any) -> dict[str, Any]:
@@ -200,6 +212,15 @@ def shape(name: str, asks: Asks, script: str = SHOW, **more: Any) -> dict[str, A
         "resources": {"limits": limits},
         **more,
     }
+
+
+def _ids(entries: list[Any]) -> tuple[str, ...]:
+    return tuple(sorted(one for entry in entries for one in entry.device_ids))
+
+
+def _numa(entries: list[Any]) -> tuple[int, ...] | None:
+    known = [entry.topology for entry in entries if entry.HasField("topology")]
+    return tuple(sorted({node.ID for topology in known for node in topology.nodes})) if known else None
 
 
 def _offered_or_none(cluster: Cluster, resource: str) -> int | None:

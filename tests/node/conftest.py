@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -78,7 +79,7 @@ def cluster(node: None) -> Iterator[Cluster]:
 def resource(request: pytest.FixtureRequest) -> str:
     """A resource of its own for each test: the kubelet remembers the old ones for five minutes."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
-    return f"example.com/{words[:40].strip('-')}"
+    return f"example.com/{words[:24].strip('-')}-{secrets.token_hex(3)}"
 
 
 @pytest.fixture

@@ -136,4 +136,5 @@ def test_a_reload_changes_what_the_node_offers(cluster: Cluster, fairlead: Make,
     daemon.start()
     cluster.wait_numbers(resource, 2, 2)
     daemon.configure(sim(resource, 2, replicas=3))
-    cluster.wait_numbers(resource, 6, 6)
+    # The two whole slots stay listed for a minute, unhealthy: the kubelet might be giving one away right now.
+    cluster.wait_numbers(resource, 6, 8)

@@ -22,9 +22,10 @@ PAUSES_S = (0.2, 1.0, 2.0, 3.0, 4.0)  # between start and the next end: before, 
 RESTARTS = 50 if os.environ.get("NODE_TEST_FULL") else 6
 
 
-def restart_kubelet(with_signal: signal.Signals = signal.SIGTERM) -> None:
-    stop_kubelet(with_signal)
+def restart_kubelet(cluster: Cluster, resource: str, count: int) -> None:
+    stop_kubelet()
     start_kubelet()
+    cluster.wait_offered(resource, count)
 
 
 def test_a_crashed_container_gets_the_same_device_again(cluster: Cluster, fairlead: Make, resource: str):
@@ -52,8 +53,8 @@ def test_a_restarted_kubelet_has_everything_back(
     stop_kubelet(with_signal)
     start_kubelet(wait=False)
     listed = cluster.wait_offered(resource, 2)
-    restored = cluster.wait_numbers(resource, 2, 2)
     back = (PLUGINS / "kubelet.sock").stat().st_ctime
+    restored = cluster.wait_numbers(resource, 2, 2, after=back)
     streaming = daemon.wait_fact("streaming", back, resource=resource)
     measure("kubelet.sock is back → registered, stream open", streaming - back)
     measure("kubelet.sock is back → the kubelet has the list", listed - back)
@@ -69,8 +70,7 @@ def test_container_crash_then_kubelet_restart(cluster: Cluster, fairlead: Make, 
     pod = cluster.run_pod("crashes", {resource: 1})
     before = cluster.ids(pod)
     pod.crash()
-    restart_kubelet()
-    cluster.wait_numbers(resource, 2, 2)
+    restart_kubelet(cluster, resource, 2)
     pod.wait_running()
     assert cluster.ids(pod) == before
     assert (pod.env(instance=1)["FAIRLEAD_SIM_DEVICES"],) == before
@@ -102,7 +102,7 @@ def test_kubelet_restart_then_daemon_restart(cluster: Cluster, fairlead: Make, r
     cluster.wait_numbers(resource, 2, 2)
     pod = cluster.run_pod("stays", {resource: 1})
     before, instance = cluster.ids(pod), pod.container()["containerID"]
-    restart_kubelet()
+    restart_kubelet(cluster, resource, 2)
     daemon.end()
     daemon.start()
     cluster.wait_offered(resource, 2)
@@ -131,8 +131,9 @@ def test_pods_keep_their_devices_over_kubelet_restarts_at_odd_moments(cluster: C
         stop_kubelet(chance.choice([signal.SIGTERM, signal.SIGKILL]))
         start_kubelet(wait=False)
         time.sleep(chance.choice(PAUSES_S))  # not a wait for anything: the moment of the next restart
+    began = time.time()
     wait_ready()
-    cluster.wait_numbers(resource, 8, 8)
     cluster.wait_offered(resource, 8)
+    cluster.wait_numbers(resource, 8, 8, after=began)
     assert {pod.name: (cluster.ids(pod), pod.container()["containerID"]) for pod in pods} == before
     assert all(pod.is_ready() for pod in pods)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.node.rig.places import LOGS, PIDS
@@ -18,29 +18,30 @@ from tests.node.rig.steps import NodeFailedError, until
 END_S = 20.0
 
 
-def start(name: str, command: Sequence[str | Path], env: dict[str, str] | None = None) -> None:
+def start(name: str, command: Sequence[str | Path]) -> None:
     """Starts it in a session of its own: Ctrl-C is for us, who then end it in the right order."""
-    with (LOGS / f"{name}.log").open("ab") as log:
-        child = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **(env or {})},
-            start_new_session=True,
-        )
-    (PIDS / name).write_text(json.dumps({"pid": child.pid, "born": born(child.pid)}))
-    _children[name] = child
+    log = os.open(LOGS / f"{name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    null = os.open(os.devnull, os.O_RDONLY)
+    try:
+        words = [str(part) for part in command]
+        # Not a Popen: the process may outlive this one, and a Popen complains about that.
+        ends = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+        pid = os.posix_spawn(words[0], words, os.environ, file_actions=ends, setsid=True)
+    finally:
+        os.close(log)
+        os.close(null)
+    (PIDS / name).write_text(json.dumps({"pid": pid, "born": born(pid)}))
 
 
 def running(name: str) -> int | None:
     """Its pid, if it is still the process that was started."""
-    _reap(name)
     try:
         told = json.loads((PIDS / name).read_text())
     except (OSError, ValueError):
         return None
     pid = int(told["pid"])
+    with suppress(ChildProcessError):  # the child of another command
+        os.waitpid(pid, os.WNOHANG)
     return pid if told["born"] is not None and born(pid) == told["born"] else None
 
 
@@ -87,12 +88,3 @@ def born(pid: int) -> int | None:
     except OSError:
         return None
     return None if fields[0] in "ZX" else int(fields[19])
-
-
-def _reap(name: str) -> None:
-    child = _children.get(name)
-    if child is not None and child.poll() is not None:
-        del _children[name]
-
-
-_children: dict[str, subprocess.Popen[bytes]] = {}  # only to reap them; the pid files are what counts
