@@ -84,6 +84,8 @@ def backend_of(given: Plugin, name: str, clock: Clock) -> Backend:
 
 
 class _Adapter:
+    one_at_a_time = True  # one thread serves all devices of a plugin
+
     def __init__(self, given: Plugin, name: str, clock: Clock) -> None:
         self.name = name
         self._plugin = given
@@ -103,9 +105,6 @@ class _Adapter:
         if isinstance(found, AsyncIterable):
             found = [item async for item in found]
         devices = tuple(found)
-        for device in devices:
-            if not isinstance(device, Device):
-                raise UsageError(f"{self.name}: discover gave {device!r}, which is not a fairlead.Device")
         links = await self._call(self._plugin.links) if type(self._plugin).links is not Plugin.links else Links()
         return Findings(devices, links)
 
@@ -121,7 +120,9 @@ class _Checking(_Adapter):
         found = await self._call(self._plugin.check, device)
         if found is None or isinstance(found, Cause):
             return found
-        return Cause("check", CauseKind.NEEDS_RESET, str(found))
+        if isinstance(found, str) and found:
+            return Cause("check", CauseKind.NEEDS_RESET, found)
+        raise UsageError(f"{self.name}: check gave {found!r:.80}; give None, what is wrong as a text, or a Cause")
 
 
 class _Preparing(_Adapter):

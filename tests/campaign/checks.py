@@ -83,8 +83,8 @@ class Checks:
     def _wrong(self) -> list[str]:
         node = self._node
         wrong = []
-        if set(node.daemon.sources) != node.variant.backends:
-            wrong.append(f"sources are {sorted(node.daemon.sources)}, not {sorted(node.variant.backends)}")
+        if set(node.daemon.sources.live) != node.variant.backends:
+            wrong.append(f"sources are {sorted(node.daemon.sources.live)}, not {sorted(node.variant.backends)}")
         expected = node.expected()
         units = node.daemon.supervisor.units
         wrong += [f"{name}: not served" for name in expected.keys() - units.keys()]

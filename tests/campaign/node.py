@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.app.daemon import Daemon
+from fairlead.app.source import Source
 from fairlead.backends.sim import SimBackend
 from fairlead.config.load import Loaded, load
 from fairlead.kubelet.lifecycle import Phase
@@ -104,8 +105,13 @@ class Node:
 
     # --- What there is --------------------------------------------------------------------------------------------
 
+    def sources(self) -> dict[str, Source]:
+        return dict(getattr(self.daemon.sources, "live", self.daemon.sources))
+
     def backends(self) -> list[SimBackend]:
-        return [source.backend for source in self.daemon.sources.values() if isinstance(source.backend, SimBackend)]
+        return [
+            source.backend for source in self.daemon.sources.live.values() if isinstance(source.backend, SimBackend)
+        ]
 
     def plugged(self) -> list[Device]:
         """The devices that are there, asked of the hardware itself."""

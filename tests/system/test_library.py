@@ -79,7 +79,7 @@ async def test_a_subclass_may_check_edit_and_prepare(kubelet: Kubelet):
         assert pod.containers["main"].env == {"LEDS": "led0,led1"}
         assert leds.prepared == ["led0::0"]
         leds.broken = True
-        (source,) = daemon.sources.values()
+        (source,) = daemon.sources.live.values()
         await source._probe(source.backend, daemon.inventory.devices[1])  # type: ignore[arg-type]  # it has probes
         await kubelet.wait_for_allocatable(LED, 2)
 
@@ -134,8 +134,8 @@ async def test_a_discover_that_fails_later_keeps_the_devices(kubelet: Kubelet):
     moody = Moody()
     async with serving(kubelet, moody) as (daemon, facts):
         await kubelet.wait_for_allocatable(LED, 1)
-        (source,) = daemon.sources.values()
-        for mood, words in (("bad", "bus error"), ("odd", "not a fairlead.Device")):
+        (source,) = daemon.sources.live.values()
+        for mood, words in (("bad", "bus error"), ("odd", "which is not a Device")):
             moody.mood = mood
             await source.scan()
             daemon.journal.flush()

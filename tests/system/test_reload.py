@@ -94,12 +94,12 @@ async def test_a_new_configuration_is_no_cure(kubelet: Kubelet, kubelet_root: Pa
         node.write(SIM.replace("probation: 20ms", "probation: 30ms"))
         node.daemon.reload()
         await node.until_fact("config-applied")
-        sources = dict(node.daemon.sources)
+        first = node.daemon.sources.live["sim"]
         assert (await node.daemon._tell_status({}))["resources"][0]["healthy"] == 7
         node.write(SIM.replace("fleet: h100x8", "fleet: h100x8\n    speed: 2"))
         node.daemon.reload()
-        assert node.daemon.sources["sim"] is not sources["sim"]
-        await node.daemon.sources["sim"].first_scan.wait()
+        assert node.daemon.sources.live["sim"] is not first
+        await node.daemon.sources.live["sim"].first_scan.wait()
         assert (await node.daemon._tell_status({}))["resources"][0]["healthy"] == 7
         assert kubelet.node().allocatable == {GPU: 7}
 
@@ -113,6 +113,78 @@ async def test_while_a_new_backend_is_slow_to_scan_the_old_devices_stay(kubelet:
         await node.until_fact("config-applied")
         node.daemon.settle()
         assert kubelet.node().allocatable == {GPU: 8}
+
+
+async def test_a_renamed_backend_keeps_its_devices_and_what_was_wrong_with_them(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        await node.steer(do="fail", device="3", xid=79)
+        await kubelet.wait_for_allocatable(GPU, 7)
+        lists = sum(fact.kind == "published" for fact in node.facts)
+        node.write(SIM.replace("- kind: sim", "- kind: sim\n    name: gpus"))
+        node.daemon.reload()
+        assert node.daemon.sources._handover is not None
+        await node.daemon.sources._handover
+        assert set(node.daemon.sources.speaking) == {"gpus"}
+        node.daemon.settle()
+        assert kubelet.node().allocatable == {GPU: 7}
+        assert sum(fact.kind == "published" for fact in node.facts) == lists  # the kubelet heard nothing of it
+
+
+async def test_a_device_that_a_pod_holds_is_not_given_away_under_another_name(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        pod = await kubelet.run_pod("train", {"main": {GPU: 1}})
+        (held,) = pod.containers["main"].devices[GPU]
+        index = node.ids().index(held)
+        node.write(
+            SIM.replace(
+                "  - resource: nvidia.com/gpu",
+                f"  - {{match: {{index: {index}}}, resource: example.com/first}}\n  - resource: nvidia.com/gpu",
+            )
+        )
+        node.daemon.reload()
+        await kubelet.wait_for(lambda: kubelet.node().capacity.get("example.com/first") == 1)
+        assert kubelet.node().allocatable["example.com/first"] == 0
+        await kubelet.delete_pod(pod)
+        await node.daemon.read_holders()
+        node.daemon.settle()
+        await kubelet.wait_for_allocatable("example.com/first", 1)
+
+
+async def test_a_device_that_a_pod_holds_is_not_cut_up_beside_it(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        await kubelet.run_pod("train", {"main": {GPU: 1}})
+        node.write(SHARED)
+        node.daemon.reload()
+        await kubelet.wait_for_allocatable(GPU, 14)  # two slots each of the seven others
+
+
+async def test_a_resource_that_pods_hold_is_served_until_they_end(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root, SPLIT) as node:
+        await node.ready("example.com/first", 2)
+        pod = await kubelet.run_pod("train", {"main": {"example.com/first": 1}})
+        node.write(SIM)
+        node.daemon.reload()
+        fact = await node.until_fact("problem", topic="rules")
+        assert "pods hold 1 of it" in fact.keys["reason"]
+        assert kubelet.node().capacity["example.com/first"] == 2
+        await kubelet.delete_pod(pod)
+        await node.daemon.read_holders()
+        node.daemon.settle()
+        await node.until_fact("resource-removed", resource="example.com/first")
+
+
+async def test_a_needed_restart_is_not_forgotten_by_the_next_change(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        places = f"kubelet: {{directory: /elsewhere, podResources: {kubelet.podresources_socket}}}\n"
+        node.write(f"{SIM}\n{places}")
+        node.daemon.reload()
+        node.write(f"{SHARED}\n{places}")
+        node.daemon.reload()
+        assert any("kubelet.directory" in problem for problem in await _problems(node))
 
 
 async def test_settings_that_need_a_restart_are_named(kubelet: Kubelet, kubelet_root: Path):

@@ -10,7 +10,7 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +19,7 @@ from fairlead.app.opening import entries, open_backends, tempo_of
 from fairlead.app.outfit import make_outfit
 from fairlead.app.reload import FileWatch, needs_restart
 from fairlead.app.signals import Signals
-from fairlead.app.source import Source
+from fairlead.app.sources import Sources
 from fairlead.app.stock import Ledger, inventory_of, preparing
 from fairlead.config.load import Loaded
 from fairlead.config.spec import Registration
@@ -38,6 +38,8 @@ from fairlead.observe.journal import Journal
 
 # Slots that left are looked after at this pace; who holds what is otherwise read only when somebody asks.
 HOLDERS_INTERVAL_S = 15.0
+HOLDERS_DEADLINE_S = 5.0
+RESETTLE_DEADLINE_S = 1.0  # nothing else is settled meanwhile
 
 # Registering comes first; a kubelet asks for its first device no sooner than this.
 WARM_UP_AFTER_S = 0.1
@@ -62,7 +64,7 @@ class Daemon:
         self.loaded = loaded
         self.started_s = self.clock.now()
         self.problems: dict[str, str] = {}
-        self.sources: dict[str, Source] = {}
+        self.sources = Sources(self.clock, self.journal.record, self.refresh)
         self.inventory = EMPTY
         self.ledger = Ledger()
         self.holdings: Holdings | Unknown = Unknown("not read yet")
@@ -71,8 +73,8 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._stale = False
         self._ready = False
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._ending: set[asyncio.Task[None]] = set()  # tasks whose name another has taken
+        self._started_with = loaded.config
+        self._tasks: set[asyncio.Task[None]] = set()
 
         kubelet = loaded.config.kubelet
         watched = kubelet.registration is Registration.WATCHER
@@ -80,13 +82,14 @@ class Daemon:
         self._lock = DirectoryLock(self.directory, _lock_name(loaded.config.instance))
         self._watch = SocketWatch(self.directory, self.clock)
         self.supervisor = Supervisor(
-            make_outfit(lambda: self.sources),
+            make_outfit(lambda: self.sources.speaking),
             Place(
                 directory=self.directory,
                 kubelet_socket=None if watched else self.directory / KUBELET_SOCKET,
                 watch=self._watch,
                 clock=self.clock,
                 record=self.journal.record,
+                whose=_command(),
             ),
         )
 
@@ -107,8 +110,7 @@ class Daemon:
                 self.journal.record(
                     "started", pid=os.getpid(), config=self.loaded.source, directory=str(self.directory)
                 )
-                for name, backend in backends.items():
-                    self._start_source(name, backend)
+                self.sources.start(backends, tempo_of(self.loaded.config))
                 self._spawn("sockets", self._watch.run())
                 self._spawn("first-scan", self._await_first_scan())
                 self._spawn("holders", self._follow_holders())
@@ -128,44 +130,40 @@ class Daemon:
             raise HostError(
                 f"plugin directory {self.directory}: {error.strerror}. Choose another with --plugin-dir"
             ) from error
-        self._lock.acquire(" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+        self._lock.acquire(_command())
 
     async def _end(self, control: Control | None) -> None:
         await self.supervisor.stop()
-        tasks = [*self._tasks.values(), *self._ending]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, self.sources.stop(), return_exceptions=True)
         if control is not None:
             await control.close()
         self._lock.release()
 
     def _spawn(self, name: str, work: Any) -> None:
         task = asyncio.create_task(work, name=name)
-        if (before := self._tasks.get(name)) is not None and not before.done():
-            self._ending.add(before)
-            before.add_done_callback(self._ending.discard)
-        self._tasks[name] = task
+        self._tasks.add(task)
         task.add_done_callback(self._on_task_end)
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.journal.record("task-crashed", task=task.get_name(), reason=f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+            self.journal.record("task-crashed", task=task.get_name(), reason=reason)
+            self._note(task.get_name(), f"the task {task.get_name()!r} has ended: {reason}. Restart the daemon")
 
     # --- From devices to resources --------------------------------------------------------------------------------
 
-    def _start_source(self, name: str, backend: Backend, before: Source | None = None) -> None:
-        tempo = tempo_of(self.loaded.config)
-        source = Source(name, backend, tempo, self.clock, self.journal.record, self.refresh, before=before)
-        self.sources[name] = source
-        self._spawn(f"source {name}", source.run())
-
     async def _await_first_scan(self) -> None:
         """Nothing is offered before every backend has spoken once: a device that is listed late is lost to its pod."""
-        await asyncio.gather(*(source.first_scan.wait() for source in self.sources.values()))
+        await self.sources.first_scans()
         self._ready = True
         self.settle()
         asyncio.get_running_loop().call_later(WARM_UP_AFTER_S, _warm_up)
+        # Pods may hold what an earlier daemon offered under other rules.
+        await self.read_holders()
+        self.refresh()
 
     def refresh(self) -> None:
         """Something changed. Changes of one moment are settled together."""
@@ -175,16 +173,16 @@ class Daemon:
 
     def settle(self) -> None:
         self._stale = False
-        if self._stopping.is_set():
+        if self._stopping.is_set() or not self._ready:
             return
-        sources = list(self.sources.values())
+        sources = list(self.sources.speaking.values())
         self.inventory = inventory_of(sources)
         held = None
         if isinstance(self.holdings, Holdings):
             held = self.holdings.by_resource
         now_s = self.clock.monotonic()  # how long a slot has been gone, whatever is done to the wall clock
         resources = self.ledger.settle(self.inventory, self.loaded.rules, held, preparing(sources), now_s)
-        self._note("rules", "; ".join(self.ledger.assignment.problems))
+        self._note("rules", "; ".join(self.ledger.problems))
         self.supervisor.apply(resources)
 
     def _note(self, topic: str, problem: str) -> None:
@@ -202,10 +200,10 @@ class Daemon:
                 await self.read_holders()
                 self.refresh()
 
-    async def read_holders(self) -> Holdings | Unknown:
+    async def read_holders(self, timeout_s: float = HOLDERS_DEADLINE_S) -> None:
         path = self.loaded.config.kubelet.pod_resources
-        self.holdings = await read_holdings(Path(path)) if path else Unknown("kubelet.podResources is empty")
-        return self.holdings
+        nobody = Unknown("kubelet.podResources is empty")
+        self.holdings = await read_holdings(Path(path), timeout_s=timeout_s) if path else nobody
 
     # --- Reload ---------------------------------------------------------------------------------------------------
 
@@ -216,7 +214,9 @@ class Daemon:
                 self._adopt(self._reload())
             except ConfigError as error:
                 self._note("config", str(error))
-        for source in self.sources.values():
+            except Exception as error:  # noqa: BLE001 - a file must not be able to end the watch on it
+                self._note("config", f"{self.loaded.source}: {type(error).__name__}: {error}")
+        for source in self.sources.live.values():
             source.rescan()
 
     def _adopt(self, new: Loaded) -> None:
@@ -226,23 +226,21 @@ class Daemon:
             same = {name for name in before if self._given is not None or before[name] == after.get(name)}
             opened = open_backends(new, self.clock, keep=same) if self._given is None else {}
             self.loaded = new
+            self._ready = False  # until it is known who holds what: see _resettle
             self.journal.record("config-applied", source=new.source, rules=len(new.rules))
-            fixed = needs_restart(old.config, new.config)
+            fixed = needs_restart(self._started_with, new.config)
             self._note("restart", f"a restart is needed for: {', '.join(fixed)}" if fixed else "")
-            self._swap_sources(same, opened)
-            self.refresh()
+            self.sources.swap(same, opened, tempo_of(new.config))
+            self._spawn("resettle", self._resettle())
         self._note("config", "")
 
-    def _swap_sources(self, same: Container[str], opened: Mapping[str, Backend]) -> None:
-        """Sources whose part of the configuration is unchanged run on; the others end or are replaced."""
-        left = {name: source for name, source in self.sources.items() if name not in same}
-        for name in left:
-            del self.sources[name]
-            self._tasks[f"source {name}"].cancel()
-        for source in self.sources.values():
-            source.tempo = tempo_of(self.loaded.config)
-        for name, backend in opened.items():
-            self._start_source(name, backend, left.get(name))
+    async def _resettle(self) -> None:
+        """Settles under new rules, knowing who holds what: a device must not be given away a second time."""
+        try:
+            await self.read_holders(timeout_s=RESETTLE_DEADLINE_S)
+        finally:
+            self._ready = True
+        self.settle()
 
     # --- Its own socket -------------------------------------------------------------------------------------------
 
@@ -274,16 +272,20 @@ class Daemon:
     async def _clear(self, request: Mapping[str, Any]) -> Any:
         device = _report().find_device(self.inventory, str(request.get("device", "")))
         code = request.get("code")
-        self.sources[device.backend].clear(DeviceId(device.id), str(code) if code else None)
+        self.sources.speaking[device.backend].clear(DeviceId(device.id), str(code) if code else None)
         self.settle()
         return _report().device_line(self.inventory, device.id)
 
     async def _steer(self, request: Mapping[str, Any]) -> Any:
         order = {key: value for key, value in request.items() if key != "ask"}
-        for source in self.sources.values():
+        for source in self.sources.live.values():
             if isinstance(source.backend, Steers):
                 return source.backend.steer(order)
         raise UsageError("no backend of this daemon takes orders. Only a simulated one does")
+
+
+def _command() -> str:
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def _report() -> ModuleType:

@@ -47,7 +47,7 @@ def status(daemon: Daemon) -> dict[str, Any]:
                 "scanned_s": source.scanned_s,
                 "problem": source.problem,
             }
-            for source in daemon.sources.values()
+            for source in daemon.sources.speaking.values()
         ],
         "devices": _devices(
             daemon.inventory,
@@ -63,7 +63,9 @@ def status(daemon: Daemon) -> dict[str, Any]:
 
 def _problems(daemon: Daemon) -> list[str]:
     problems = list(daemon.problems.values())
-    problems += [f"backend {source.name}: {source.problem}" for source in daemon.sources.values() if source.problem]
+    problems += [
+        f"backend {source.name}: {source.problem}" for source in daemon.sources.speaking.values() if source.problem
+    ]
     problems += list(daemon.supervisor.refused.values())
     problems += [unit.problem for unit in daemon.supervisor.units.values() if unit.problem]
     return problems

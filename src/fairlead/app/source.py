@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fairlead.app.sound import check_findings, check_verdict
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import FairleadError
@@ -22,7 +23,7 @@ from fairlead.model.names import DeviceId
 from fairlead.model.ports import Backend, Clock, Closes, EditsGrants, Prepares, Probes, Watches
 from fairlead.policy import health
 
-WATCH_RETRY_S = 5.0
+RETRY_S = 5.0
 
 Record = Callable[..., None]
 
@@ -50,8 +51,12 @@ class Source:
         on_change: Callable[[], None],
         *,
         before: Source | None = None,
+        tracks: Mapping[DeviceId, health.Track] | None = None,
     ) -> None:
-        """`before` is the source that this one stands in for: what it found stands until the first scan."""
+        """`before` is the source that this one stands in for: what it found stands until a scan works.
+
+        `tracks` is what is known of devices, whoever found them. A new configuration is no cure.
+        """
         self.name = name
         self.backend = backend
         self.findings: Findings = before.findings if before else Findings()
@@ -61,8 +66,8 @@ class Source:
         self._clock = clock
         self._record = record
         self._on_change = on_change
-        # A new configuration is no cure: what was wrong with a device is remembered.
-        self.tracks: dict[DeviceId, health.Track] = dict(before.tracks) if before else {}
+        self.tracks: dict[DeviceId, health.Track] = dict(tracks or {})
+        self._unprobed: dict[DeviceId, str] = {}  # why there is no data; told when it changes
         self._scan_now = asyncio.Event()
         self.first_scan = asyncio.Event()  # set once, whether it worked or not
         # What the backend can do is looked up once: a runtime check of a Protocol costs more than the call it guards.
@@ -78,13 +83,23 @@ class Source:
         """Until cancelled; then the backend is closed."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._scan_loop(), name=f"scan {self.name}")
-                tasks.create_task(self._pulse_loop(), name=f"pulse {self.name}")
+                tasks.create_task(self._guard(self._scan_loop), name=f"scan {self.name}")
+                tasks.create_task(self._guard(self._pulse_loop), name=f"pulse {self.name}")
                 if isinstance(self.backend, Watches):
                     tasks.create_task(self._watch_loop(self.backend), name=f"watch {self.name}")
         finally:
             if isinstance(self.backend, Closes):
                 await self.backend.close()
+
+    async def _guard(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """A loop that stumbles is told about and started again: a source that stands still looks like a healthy one."""
+        while True:
+            try:
+                await loop()
+            except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+                self._scan_failed(f"{type(error).__name__}: {error}")
+                self.first_scan.set()
+            await self._clock.sleep(RETRY_S)
 
     # --- Devices --------------------------------------------------------------------------------------------------
 
@@ -98,8 +113,11 @@ class Source:
     async def scan(self) -> None:
         try:
             async with asyncio.timeout(self.tempo.scan_deadline_s):
-                found = await self.backend.discover()
-            devices = tuple(replace(device, backend=self.name) for device in found.devices)
+                found = check_findings(await self.backend.discover())
+            devices = tuple(
+                replace(device, backend=self.name, numa_nodes=tuple(device.numa_nodes), nodes=tuple(device.nodes))
+                for device in found.devices
+            )
         except TimeoutError:
             self._scan_failed(f"the scan has not answered in {self.tempo.scan_deadline_s:g} s")
         except FairleadError as error:
@@ -142,8 +160,11 @@ class Source:
         """Asks the devices how they are, and lets holds and probations run out."""
         await self.first_scan.wait()
         while True:
-            if self._probing is not None:
-                probing = self._probing
+            probing = self._probing
+            if probing is not None and getattr(probing, "one_at_a_time", False):
+                for device in self.findings.devices:
+                    await self._probe(probing, device)
+            elif probing is not None:
                 await asyncio.gather(*(self._probe(probing, device) for device in self.findings.devices))
             else:
                 for device in self.findings.devices:
@@ -153,14 +174,18 @@ class Source:
     async def _probe(self, backend: Probes, device: Device) -> None:
         try:
             async with asyncio.timeout(self.tempo.probe_deadline_s):
-                cause = await backend.probe(device)
+                cause = check_verdict(await backend.probe(device))
         except TimeoutError:
             message = f"the device has not answered in {self.tempo.probe_deadline_s:g} s"
             cause = Cause("probe-timeout", CauseKind.TRANSIENT, message)
         except Exception as error:  # noqa: BLE001 - as above; no data is not unhealthy
-            self._record("probe-failed", device=device.id, reason=f"{type(error).__name__}: {error}")
+            reason = str(error) if isinstance(error, FairleadError) else f"{type(error).__name__}: {error}"
+            if self._unprobed.get(device.id) != reason:
+                self._unprobed[device.id] = reason
+                self._record("probe-failed", device=device.id, reason=reason)
             self._judge(device.id, health.tick)
             return
+        self._unprobed.pop(device.id, None)
         if cause is None:
             self._judge(device.id, health.clean)
         else:
@@ -175,7 +200,7 @@ class Source:
             except Exception as error:  # noqa: BLE001 - as above
                 reason = f"{type(error).__name__}: {error}"
             self._record("watch-failed", backend=self.name, reason=reason)
-            await self._clock.sleep(WATCH_RETRY_S)
+            await self._clock.sleep(RETRY_S)
 
     def fault(self, device: DeviceId, cause: Cause) -> None:
         self._judge(device, lambda track, now_s, tuning: health.fault(track, cause, now_s, tuning))

@@ -47,7 +47,10 @@ class Watches(Protocol):
 
 @runtime_checkable
 class Probes(Protocol):
-    """A backend whose devices can be asked how they are. The engine sets the pace and the deadline."""
+    """A backend whose devices can be asked how they are. The engine sets the pace and the deadline.
+
+    One that answers on a single thread sets `one_at_a_time = True`: no deadline may run while a probe waits its turn.
+    """
 
     async def probe(self, device: Device) -> Cause | None: ...
 

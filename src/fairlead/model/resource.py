@@ -29,6 +29,7 @@ class Slot(Struct, frozen=True):
     id: SlotId
     device: DeviceId
     retired_s: float | None = None  # set: no longer offered, listed until it is known to be free
+    withheld: bool = False  # its device is still held through a slot of another kind
 
 
 class Resource(Struct, frozen=True, dict=True, weakref=True):
@@ -56,6 +57,8 @@ class Resource(Struct, frozen=True, dict=True, weakref=True):
     def condition(self, slot: Slot) -> Condition:
         if slot.retired_s is not None:
             return Condition(Health.UNHEALTHY, WITHDRAWN, slot.retired_s)
+        if slot.withheld:
+            return Condition(Health.UNHEALTHY, HELD_OTHERWISE)
         return self.inventory.condition(slot.device)
 
     def usable(self, slot: Slot) -> bool:
@@ -69,4 +72,5 @@ class Resource(Struct, frozen=True, dict=True, weakref=True):
         return {device: tuple(group) for device, group in groups.items()}
 
 
+HELD_OTHERWISE = Cause("held-otherwise", CauseKind.PERMANENT, "a pod still holds the device as it was offered before")
 WITHDRAWN = Cause("withdrawn", CauseKind.PERMANENT, "no longer offered; listed until no pod holds it")

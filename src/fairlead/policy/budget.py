@@ -25,7 +25,11 @@ def list_bytes(resource: Resource) -> int:
     return sum(
         _sizes(
             resource,
-            lambda slot: _UNHEALTHY_BYTES if slot.retired_s is not None or slot.device in sick else _HEALTHY_BYTES,
+            lambda slot: (
+                _UNHEALTHY_BYTES
+                if slot.retired_s is not None or slot.withheld or slot.device in sick
+                else _HEALTHY_BYTES
+            ),
         )
     )
 

@@ -124,6 +124,65 @@ async def test_a_failed_scan_keeps_the_last_inventory_and_is_told_once(failure: 
         assert "scan-recovered" in rig.kinds()
 
 
+@pytest.mark.parametrize(
+    "junk",
+    [
+        5,
+        Device(5),  # type: ignore[arg-type]  # the point
+        Device([]),  # type: ignore[arg-type]  # the point
+        Device("a", index=1),  # type: ignore[arg-type]  # the point
+        Device("a", numa_nodes=(2**70,)),
+        Device("a", numa_nodes=("0",)),  # type: ignore[arg-type]  # the point
+        Device("a", numa_nodes=1),  # type: ignore[arg-type]  # the point
+        Device("a", memory_bytes="1"),  # type: ignore[arg-type]  # the point
+        Device("a", nodes=("/dev/a",)),  # type: ignore[arg-type]  # the point
+    ],
+)
+async def test_junk_is_a_failed_scan_with_a_reason(junk: Any):
+    async with running(Box("a")) as rig:
+        rig.backend.devices = [junk]
+        await rig.source.scan()
+        assert [device.id for device in rig.source.findings.devices] == ["a"]
+        assert rig.source.problem
+
+
+async def test_junk_from_a_probe_is_no_data():
+    backend = Probed("a")
+    async with running(backend) as rig:
+        backend.faults = {"a": True}
+        await rig.clock.advance(50)
+        assert rig.health("a") is Health.HEALTHY
+        assert rig.kinds().count("probe-failed") == 1  # told once
+
+
+async def test_a_loop_that_stumbles_is_started_again():
+    backend = Probed("a")
+    async with running(backend) as rig:
+        judge, rig.source._judge = rig.source._judge, None  # type: ignore[assignment, method-assign]  # a defect of ours
+        await rig.clock.advance(5)
+        assert "TypeError" in rig.source.problem
+        rig.source._judge = judge  # type: ignore[method-assign]  # and back
+        backend.faults = {"a": Cause("xid-48", CauseKind.NEEDS_RESET)}
+        await rig.clock.advance(20)
+        assert rig.health("a") is Health.UNHEALTHY
+
+
+async def test_probes_that_share_a_thread_do_not_wait_on_each_others_time():
+    backend = Probed("a", "b")
+    backend.one_at_a_time = True  # type: ignore[attr-defined]  # as a backend may
+    order: list[str] = []
+
+    async def probe(device: Device) -> None:
+        order.append(f"{device.id} begins")
+        await asyncio.sleep(0)
+        order.append(f"{device.id} ends")
+
+    backend.probe = probe  # type: ignore[method-assign]  # the point
+    async with running(backend) as rig:
+        await rig.clock.advance(0)
+        assert order[:4] == ["a begins", "a ends", "b begins", "b ends"]
+
+
 async def test_it_scans_again_by_time_and_when_asked():
     async with running(Box("a")) as rig:
         await rig.clock.advance(60)

@@ -21,6 +21,7 @@ SETTLE_S = 0.1  # udev makes a node, its links and its mode one after the other
 
 class PathsBackend:
     name = "paths"
+    one_at_a_time = True
 
     def __init__(self, scanner: Scanner, clock: Clock, *, poll_s: float) -> None:
         self._scanner = scanner

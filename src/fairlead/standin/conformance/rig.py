@@ -193,6 +193,8 @@ class Rig:
     async def stop_plugin(self, number: signal.Signals, limit_s: float | None = None) -> int | None:
         """Its exit code after the signal; None if it took too long and had to be killed."""
         self._wanted = False
+        if not self.subject.alive:
+            return None
         self.subject.send(number)
         try:
             async with asyncio.timeout(limit_s or self.patience.end_s):

@@ -144,7 +144,7 @@ async def broken_off(rig: Rig) -> None:
     async with rig.client() as client:
         calls = [asyncio.create_task(client.allocate(ids[:1])) for _ in range(CHURN)]
         for number, call in enumerate(calls):
-            await asyncio.sleep(0)  # let it begin
+            await asyncio.sleep(0.001 * (number % 5))  # some have hardly begun, some are over
             if number % 2:
                 call.cancel()
         ended = await asyncio.gather(*calls, return_exceptions=True)

@@ -1,0 +1,49 @@
+"""Whether what a backend says can be used. Backends may be anybody's code; types alone hold nobody to a promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.model.device import Device, DeviceNode
+from fairlead.model.errors import BackendError
+from fairlead.model.health import Cause
+from fairlead.model.inventory import Findings, Links
+
+NUMA_MAX = 2**31  # far above any machine; the wire carries 64 bits
+
+
+def check_findings(found: Any) -> Findings:
+    """The findings, or a BackendError that names the first thing wrong with them."""
+    if not isinstance(found, Findings):
+        raise BackendError(f"discover gave {found!r:.80}, not findings")
+    if not isinstance(found.links, Links):
+        raise BackendError(f"links are {found.links!r:.80}, not Links")
+    for device in found.devices:
+        _check_device(device)
+    return found
+
+
+def _check_device(device: Any) -> None:
+    if not isinstance(device, Device):
+        raise BackendError(f"discover gave {device!r:.80}, which is not a Device")
+    texts = ("id", "index", "vendor", "model", "pci_address")
+    if wrong := next((name for name in texts if not isinstance(getattr(device, name), str)), ""):
+        raise BackendError(f"device {device.id!r:.80}: {wrong} is {getattr(device, wrong)!r:.80}, not text")
+    if not _is_whole(device.memory_bytes):
+        raise BackendError(f"device {device.id!r}: memory_bytes is {device.memory_bytes!r:.80}, not a whole number")
+    nodes: Any = device.numa_nodes
+    if not isinstance(nodes, tuple | list) or not all(_is_whole(node) and node < NUMA_MAX for node in nodes):
+        raise BackendError(f"device {device.id!r}: numa_nodes are {nodes!r:.80}, not a tuple of whole numbers")
+    files: Any = device.nodes
+    if not isinstance(files, tuple | list) or not all(isinstance(file, DeviceNode) for file in files):
+        raise BackendError(f"device {device.id!r}: nodes are {files!r:.80}, not a tuple of DeviceNode")
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
+
+
+def check_verdict(cause: Any) -> Cause | None:
+    if cause is None or isinstance(cause, Cause):
+        return cause
+    raise BackendError(f"the probe gave {cause!r:.80}, neither None nor a Cause")
