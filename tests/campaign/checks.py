@@ -83,16 +83,18 @@ class Checks:
     def _wrong(self) -> list[str]:
         node = self._node
         wrong = []
-        if set(node.daemon.sources.live) != node.variant.backends:
-            wrong.append(f"sources are {sorted(node.daemon.sources.live)}, not {sorted(node.variant.backends)}")
+        if set(sources := node.sources()) != node.variant.backends:
+            wrong.append(f"sources are {sorted(sources)}, not {sorted(node.variant.backends)}")
         expected = node.expected()
         units = node.daemon.supervisor.units
         wrong += [f"{name}: not served" for name in expected.keys() - units.keys()]
+        # A device that is held as it was offered before may be kept back as it is offered now.
+        busy = {slot.partition("::")[0] for name in units for slot in self._booked(name) - expected.get(name, set())}
         for name, unit in units.items():
-            wrong += [f"{name}: {text}" for text in self._wrong_unit(name, unit, expected.get(name, set()))]
+            wrong += [f"{name}: {text}" for text in self._wrong_unit(name, unit, expected.get(name, set()), busy)]
         return wrong
 
-    def _wrong_unit(self, name: str, unit: Any, offered: set[str]) -> list[str]:
+    def _wrong_unit(self, name: str, unit: Any, offered: set[str], busy: set[str]) -> list[str]:
         node = self._node
         wrong = []
         if unit.life.phase is not Phase.STREAMING or unit.life.streams != 1:
@@ -103,8 +105,9 @@ class Checks:
             wrong.append("the kubelet has no live endpoint")
         known = node.kubelet.devices(name)
         healthy = {slot for slot, health in known.items() if health == "Healthy"}
-        if healthy != offered:
-            wrong.append(f"healthy but not there {sorted(healthy - offered)}, missing {sorted(offered - healthy)}")
+        missing = {slot for slot in offered - healthy if slot.partition("::")[0] not in busy}
+        if missing or not healthy <= offered:
+            wrong.append(f"healthy but not there {sorted(healthy - offered)}, missing {sorted(missing)}")
         if extra := known.keys() - offered - self._booked(name):
             wrong.append(f"listed, gone and free: {sorted(extra)}")
         return wrong

@@ -109,9 +109,7 @@ class Node:
         return dict(getattr(self.daemon.sources, "live", self.daemon.sources))
 
     def backends(self) -> list[SimBackend]:
-        return [
-            source.backend for source in self.daemon.sources.live.values() if isinstance(source.backend, SimBackend)
-        ]
+        return [source.backend for source in self.sources().values() if isinstance(source.backend, SimBackend)]
 
     def plugged(self) -> list[Device]:
         """The devices that are there, asked of the hardware itself."""
