@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.node.rig import certificates, images, needs, process, settings, sweep
+from tests.node.rig import certificates, images, needs, process, settings, sweep, traces
 from tests.node.rig.api import Api, RefusedError
 from tests.node.rig.places import (
     API_PORT,
@@ -76,6 +76,7 @@ def down() -> None:
     with step("sweeping"):
         sweep.sweep()
     left = sweep.leftovers()
+    sweep.forget()
     if left:
         raise NodeFailedError(f"the node left something behind: {', '.join(left)}")
 
@@ -100,7 +101,7 @@ def _prepare(programs: dict[str, Path]) -> None:
     for directory in (STATE, RUN, BIN, LOGS, PIDS, PODS, CERTS, CONFIG, CNI, KUBELET):
         directory.mkdir(parents=True, exist_ok=True)
     OURS.touch()
-    sweep.remember_namespaces()
+    traces.remember()
     for name, binary in programs.items():
         (BIN / name).symlink_to(binary)
     with step("making certificates"):

@@ -60,6 +60,9 @@ runtime_type = "io.containerd.runc.v2"
 runtime_path = "{shim}"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
 SystemdCgroup = false
+Root = "{RUN}/runc"
+[plugins.'io.containerd.internal.v1.opt']
+path = "{STATE}/opt"
 """
 
 
@@ -86,8 +89,9 @@ def _kubelet() -> dict[str, Any]:
         "authorization": {"mode": "AlwaysAllow"},
         # The default is 10 s. What a test waits for should be the plugin, not the kubelet's timer.
         "nodeStatusUpdateFrequency": "1s",
-        # A small machine with cgroup v1 and no systemd is enough.
+        # A small machine with cgroup v1 and no systemd is enough, and its firewall is left alone.
         "failCgroupV1": False,
+        "makeIPTablesUtilChains": False,
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],

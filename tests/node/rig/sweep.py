@@ -12,15 +12,14 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from tests.node.rig import process
-from tests.node.rig.places import CONTAINERD, KUBELET, OURS, PIDS, RUN, STATE
+from tests.node.rig import process, traces
+from tests.node.rig.places import CONTAINERD, KUBELET, OURS, PIDS, PODS, RUN, STATE
 from tests.node.rig.steps import NodeFailedError, until
 
-NAMES = Path("/run/netns")  # where containerd pins the network namespaces of sandboxes
 CGROUPS = Path("/sys/fs/cgroup")
 PARENT = "k8s.io"  # containerd's name for what belongs to a kubelet
-NAMESPACES = STATE / "netns"  # the names of those of ours, one file each
 RESULTS = Path("/var/lib/cni/results")  # the network library remembers here what it made
+LINKS = Path("/var/log/containers")  # the kubelet links to what containers print
 SANDBOX_S = 20.0
 
 
@@ -48,7 +47,7 @@ def sweep() -> None:
         until(lambda: not shims(), "shims end", 5.0)
     for mount in reversed(mounts()):
         subprocess.run(["umount", "-l", mount], capture_output=True, check=False)
-    for name in _namespaces():
+    for name in traces.namespaces():
         subprocess.run(["umount", "-l", name], capture_output=True, check=False)
         name.unlink(missing_ok=True)
     for group in cgroups():
@@ -56,10 +55,18 @@ def sweep() -> None:
             group.rmdir()
     for result in RESULTS.glob("fairlead-node-*"):
         result.unlink(missing_ok=True)
+    for link in LINKS.glob("*.log"):
+        if link.is_symlink() and link.readlink().is_relative_to(PODS):
+            link.unlink(missing_ok=True)
+    traces.undo()
     shutil.rmtree(RUN, ignore_errors=True)
-    shutil.rmtree(STATE, ignore_errors=True)
+
+
+def forget() -> None:
+    """Last of all: without the state directory nobody knows any more what was there before."""
     if OURS.exists():
         shutil.rmtree(KUBELET, ignore_errors=True)
+    shutil.rmtree(STATE, ignore_errors=True)
 
 
 def leftovers() -> list[str]:
@@ -67,9 +74,8 @@ def leftovers() -> list[str]:
     found = [f"shim {pid}" for pid in shims()]
     found += [f"mount {mount}" for mount in mounts()]
     found += [f"cgroup {group}" for group in cgroups()]
-    found += [f"network namespace {name}" for name in _namespaces()]
-    found += [f"directory {path}" for path in (STATE, RUN) if path.exists()]
-    found += [f"directory {KUBELET}"] * OURS.exists()
+    found += [f"network namespace {name}" for name in traces.namespaces()]
+    found += [f"directory {path}" for path in (str(RUN), *traces.left()) if Path(path).exists()]
     return pids + found
 
 
@@ -95,20 +101,6 @@ def cgroups() -> list[Path]:
     """The deepest first, so that they can be removed in this order."""
     tops = [top for top in (CGROUPS / PARENT, *CGROUPS.glob(f"*/{PARENT}")) if top.is_dir()]
     return [Path(path) for top in tops for path, _, _ in os.walk(top, topdown=False)]
-
-
-def remember_namespaces() -> None:
-    """Writes down which namespaces are there before the node starts: all that join later are its own."""
-    NAMESPACES.mkdir(parents=True, exist_ok=True)
-    for name in _names(NAMES):
-        (NAMESPACES / name).touch()
-
-
-def _namespaces() -> list[Path]:
-    if not NAMESPACES.exists():
-        return []
-    before = set(_names(NAMESPACES))
-    return [NAMES / name for name in _names(NAMES) if name.startswith("cni-") and name not in before]
 
 
 def _names(directory: Path) -> list[str]:
