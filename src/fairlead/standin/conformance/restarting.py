@@ -118,8 +118,11 @@ async def no_kubelet(rig: Rig) -> None:
     await rig.stop_plugin(signal.SIGKILL)
     await rig.kubelet.stop()
     (rig.kubelet.plugin_dir / "kubelet.sock").unlink(missing_ok=True)
-    since = len(rig.registrations)
+    since, old = len(rig.registrations), rig.sockets()
     await rig.start_plugin()
+    # It has started once it serves. Some serve only when there is a kubelet; they get a good while.
+    with contextlib.suppress(Broken):
+        await rig.until_soon(lambda: rig.sockets() - old or not rig.subject.alive, "", rig.patience.wait_s / 3)
     await rig.rest(rig.patience.quiet_s)
     await rig.kubelet.start()
     await rig.registered_again("the kubelet came later: it did not register", since)

@@ -238,12 +238,13 @@ class Rig:
                 raise Broken(f"{what}: it ended with {self.exits[-1]}")
             await self.subject.start()
 
-    async def until_soon(self, condition: Callable[[], Any], what: str) -> None:
+    async def until_soon(self, condition: Callable[[], Any], what: str, limit_s: float | None = None) -> None:
         """As `until`, for what the kubelet is not told of: it is looked at every other millisecond."""
-        end_s = asyncio.get_running_loop().time() + self.patience.wait_s
+        limit_s = self.patience.wait_s if limit_s is None else limit_s
+        end_s = asyncio.get_running_loop().time() + limit_s
         while not condition():
             if asyncio.get_running_loop().time() > end_s:
-                raise Broken(f"{what}, not within {self.patience.wait_s:g} s")
+                raise Broken(f"{what}, not within {limit_s:g} s")
             await asyncio.sleep(0.002)
 
     async def rest(self, seconds: float) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: ASYNC240 - a program of its own, with a directory of its own: these calls do not block
 """A device plugin that does everything right, but for the one thing that FAULT names. Run as a program.
 
 Good, it passes every scenario; each fault is a mistake that real plugins make.
@@ -19,6 +20,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.protobuf.unknown_fields import UnknownFieldSet
+from tests.unit.standin.conformance.odd import Anything, Doorman
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 
@@ -26,6 +28,7 @@ FAULT = os.environ.get("FAULT", "")
 DIR = Path(os.environ["DP_DIR"])
 KUBELET = DIR / "kubelet.sock"
 RESOURCE = "example.com/x" if FAULT != "name" else "Example.com/x"
+STAYS = {"keeps-socket", "litter"}
 POLL_S = 0.02
 STREAM_S = 1.0  # registered, and no stream so long: register again
 
@@ -57,6 +60,7 @@ class Plugin:
         self.deaf = FAULT == "deaf"
         self.registered_once = False
         self.leaked: list[int] = []
+        self.stubborn = False
 
     # The five calls.
 
@@ -102,7 +106,9 @@ class Plugin:
         try:
             if FAULT == "one-stream" and self.streams > 1:
                 await asyncio.Event().wait()
-            yield dp.ListAndWatchResponse(devices=[] if FAULT == "second-empty" and self.streams > 1 else self.devices())
+            yield dp.ListAndWatchResponse(
+                devices=[] if FAULT == "second-empty" and self.streams > 1 else self.devices()
+            )
             if FAULT == "ends-stream":
                 await asyncio.sleep(0.1)
                 return
@@ -216,9 +222,7 @@ class Plugin:
         calls = {
             "GetDevicePluginOptions": unary(self.get_options, dp.Empty, dp.DevicePluginOptions),
             "Allocate": unary(self.allocate, dp.AllocateRequest, dp.AllocateResponse),
-            "GetPreferredAllocation": unary(
-                self.prefer, dp.PreferredAllocationRequest, dp.PreferredAllocationResponse
-            ),
+            "GetPreferredAllocation": unary(self.prefer, dp.PreferredAllocationRequest, dp.PreferredAllocationResponse),
             "PreStartContainer": unary(self.prepare, dp.PreStartContainerRequest, dp.PreStartContainerResponse),
             "ListAndWatch": grpc.unary_stream_rpc_method_handler(
                 self.list_and_watch,
@@ -234,7 +238,7 @@ class Plugin:
             sys.exit(1)
         if FAULT == "refuses-stale" and any(DIR.glob("x*.sock")):
             sys.exit("the socket is there already")
-        if FAULT not in {"litter", "keeps-socket"}:
+        if FAULT not in STAYS:
             for stale in DIR.glob("*.sock" if FAULT == "sweeps" else "x*.sock"):
                 if stale != KUBELET:
                     stale.unlink()
@@ -249,11 +253,9 @@ class Plugin:
     async def serve(self) -> None:
         name = f"x{time.monotonic_ns() if FAULT == 'litter' else self.generation}.sock"
         path = DIR / name
-        if FAULT == "register-first":
-            early = asyncio.create_task(self.register(name))
+        early = asyncio.create_task(self.register(name)) if FAULT == "register-first" else None
+        if early is not None:
             await asyncio.sleep(0.3)
-            await self.bind(path)
-            await early
         server = await self.bind(path)
         self.seen = 0
         kubelet = _birth(KUBELET)
@@ -262,7 +264,7 @@ class Plugin:
                 await asyncio.sleep(0.3)
             for attempt in itertools.count():
                 try:
-                    await self.register(name)
+                    await (early or self.register(name))
                     break
                 except grpc.aio.AioRpcError as error:
                     await self.failed(error, attempt)
@@ -274,18 +276,21 @@ class Plugin:
             await self.watch(path, kubelet)
         finally:
             await server.stop(None)
-            if FAULT not in {"keeps-socket", "litter"}:
+            if FAULT not in STAYS:
                 path.unlink(missing_ok=True)
 
     async def bind(self, path: Path) -> Any:
         path.unlink(missing_ok=True)
         server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
         server.add_generic_rpc_handlers(tuple(self.handlers()))
-        inner = path.with_name(f".{path.name}.inner") if FAULT == "few-connections" else path
+        # gRPC removes the file it bound; what is to stay, or to be guarded, gets another name.
+        inner = path.with_name(f".{path.name}.inner") if FAULT in {"few-connections", *STAYS} else path
         server.add_insecure_port(f"unix:{inner}")
         await server.start()
         if FAULT == "few-connections":
-            await asyncio.start_unix_server(Doorman(inner).meet, path)
+            self.door = await asyncio.start_unix_server(Doorman(inner).meet, path)
+        if FAULT in STAYS:
+            os.link(inner, path)
         if FAULT == "open-socket":
             path.chmod(0o777)
         return server
@@ -320,7 +325,7 @@ class Plugin:
         if gives_up.get(FAULT):
             await asyncio.Event().wait()
         if FAULT == "hangs-without-kubelet" and lost:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            self.stubborn = True
         if FAULT == "ends-when-refused":
             sys.exit("refused")
         await asyncio.sleep(0 if FAULT in {"no-pause", "hurried"} else min(0.4, 0.05 * 2**attempt))
@@ -342,7 +347,7 @@ class Plugin:
                 self.deaf = self.changes >= 2
                 if self.deaf:
                     continue
-            if FAULT == "no-stream-watch" or FAULT == "by-absence":
+            if FAULT in {"no-stream-watch", "by-absence"}:
                 ended = False
             elif FAULT in {"patient", "streams-only"}:
                 ended = self.seen > 0 and self.streams == 0
@@ -360,49 +365,6 @@ class Plugin:
             }
             if changed or own_gone or ended:
                 raise Rebind
-
-
-class Anything(grpc.GenericRpcHandler):
-    def service(self, handler_call_details: Any) -> Any:
-        async def answer(_request: bytes, _context: Any) -> bytes:
-            return b""
-
-        return grpc.unary_unary_rpc_method_handler(answer)
-
-
-class Doorman:
-    """Lets eight callers in; the others wait outside for ever."""
-
-    def __init__(self, inner: Path) -> None:
-        self.inner = inner
-        self.inside = 0
-
-    async def meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.inside >= 8:
-            await asyncio.Event().wait()
-        self.inside += 1
-        try:
-            back_reader, back_writer = await asyncio.open_unix_connection(str(self.inner))
-            one = asyncio.create_task(_pump(reader, back_writer))
-            other = asyncio.create_task(_pump(back_reader, writer))
-            await asyncio.wait({one, other}, return_when=asyncio.FIRST_COMPLETED)
-            one.cancel()
-            other.cancel()
-            back_writer.close()
-        except OSError:
-            pass
-        finally:
-            writer.close()
-            self.inside -= 1
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while chunk := await reader.read(65536):
-            writer.write(chunk)
-            await writer.drain()
-    except OSError:
-        pass
 
 
 def _birth(path: Path) -> object:
@@ -426,11 +388,17 @@ def _reader(kind: Any) -> Any:
 
 
 async def main() -> int:
-    life = asyncio.create_task(Plugin().run())
+    plugin = Plugin()
+    life = asyncio.create_task(plugin.run())
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if not plugin.stubborn:
+            life.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         ignored = {"ignores-term": signal.SIGTERM, "ignores-int": signal.SIGINT}.get(FAULT)
-        loop.add_signal_handler(number, (lambda: None) if number is ignored else life.cancel)
+        loop.add_signal_handler(number, (lambda: None) if number is ignored else stop)
     try:
         await life
     except asyncio.CancelledError:

@@ -8,7 +8,8 @@ from pathlib import Path
 from fairlead.standin.conformance import SCENARIOS, Card, Command, Patience, run
 from fairlead.standin.conformance.scenario import Scenario
 
-BROKEN = Path(__file__).with_name("broken.py")
+ROOT = Path(__file__).parents[4]
+BROKEN = (sys.executable, "-m", "tests.unit.standin.conformance.broken")
 # Long enough for a good plugin on a busy machine, short enough to wait for a bad one.
 PATIENCE = Patience(wait_s=3.0, call_s=2.0, end_s=1.0, quiet_s=0.3, refuse_s=0.5, slow_s=0.5, silence_s=3.0)
 
@@ -23,5 +24,5 @@ def pick(ids: str) -> list[Scenario]:
 
 
 async def judge(fault: str, ids: str, patience: Patience = PATIENCE) -> Card:
-    command = Command((sys.executable, str(BROKEN)), variables={"FAULT": fault})
+    command = Command(BROKEN, variables={"FAULT": fault, "PYTHONPATH": str(ROOT)})
     return await run(command, pick(ids), patience=patience)
