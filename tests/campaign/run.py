@@ -134,6 +134,8 @@ async def _life(events: Sequence[Event], seed: int, root: Path, say: Say) -> Fai
 def _explain(error: BaseException) -> str:
     if isinstance(error, Violation):
         return str(error)
+    if isinstance(error, BaseExceptionGroup):
+        return f"{error.message}: {'; '.join(_explain(part) for part in error.exceptions)}"
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     way = " > ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
     return f"{type(error).__name__}: {error} ({way})"

@@ -81,6 +81,8 @@ def attempt(raw: object, into: type[T], *, lax: bool = False) -> tuple[T | None,
         return msgspec.convert(raw, into, strict=not lax, dec_hook=_decode), None
     except msgspec.ValidationError as error:
         return None, _fault(str(error), raw, into)
+    except UnicodeEncodeError:
+        return None, Fault((), (), "holds half of a surrogate pair, which is no text")
 
 
 def dotted(path: Path) -> str:
@@ -146,7 +148,7 @@ def _as_json(text: str | bytes) -> dict[str, Any] | None:
 
     try:
         found = json.loads(text, object_pairs_hook=once)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from fairlead.backends.strict import parse_yaml
+from fairlead.backends.sim.library import load_fleet
+from fairlead.backends.strict import convert, parse_yaml
 from fairlead.model.errors import ConfigError
 
 
@@ -31,3 +32,15 @@ def test_a_document_nested_too_deeply_is_refused() -> None:
 def test_code_is_not_run() -> None:
     with pytest.raises(ConfigError, match="could not determine a constructor"):
         parse_yaml("!!python/object/apply:os.getpid []", "f.yaml")
+
+
+def test_half_a_surrogate_pair_is_refused_in_words() -> None:
+    raw = parse_yaml('fleet: "\\ud800"', "f.yaml")
+    with pytest.raises(ConfigError, match="f.yaml: holds half of a surrogate pair"):
+        convert(raw, dict[str, int], "f.yaml")
+
+
+@pytest.mark.parametrize("name", ["\x00", "\ud800"])
+def test_a_fleet_name_that_no_file_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="no fleet"):
+        load_fleet(name)

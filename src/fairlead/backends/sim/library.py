@@ -40,7 +40,7 @@ def load_fleet(where: str) -> tuple[Fleet, str]:
     try:
         # The loader's own reader: importlib.resources costs 20 ms to import, at every start.
         text = shelf.__loader__.get_data(str(Path(shelf.__path__[0]) / (where + _SUFFIX)))  # type: ignore[union-attr]  # a package on disk or in a zip has a loader that reads
-    except OSError:
+    except (OSError, ValueError):  # no such file, or no file name at all
         hint = did_you_mean(where, _names())
         raise ConfigError("sim", [f"fleet: no fleet {where!r}{hint}; or give a path to a YAML file"]) from None
     return _decode(parse_yaml(text, source), where, source), source
