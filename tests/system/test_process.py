@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import pwd
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -161,9 +163,42 @@ async def test_an_unreadable_directory_is_named(kubelet_root: Path):
 
 async def test_a_socket_path_over_107_bytes_is_told_with_its_length(kubelet_root: Path):
     deep = kubelet_root / ("d" * 90)
-    async with program("-m", "fairlead", "run", "--config", write_config(kubelet_root, directory=str(deep))) as daemon:
-        line = await daemon.says("cannot serve")
-        assert "107" in line
+    code, _, err = await fairlead("run", "--config", write_config(kubelet_root, directory=str(deep)))
+    assert code == 2
+    assert "107 is the limit" in err
+    assert "rules[0].resource" in err
+
+
+async def test_a_log_that_nobody_reads_does_not_stop_the_daemon(kubelet: Kubelet, kubelet_root: Path):
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    config = write_config(kubelet_root, kubelet)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fairlead", "run", "--config", config, stderr=writing, stdin=asyncio.subprocess.DEVNULL
+    )
+    try:
+        await kubelet.wait_for_allocatable(GPU, 8)
+        for number in range(60):  # some hundred bytes of log each
+            pod = await kubelet.run_pod(f"p{number}", {"main": {GPU: 4}})
+            assert pod.phase == "Running", pod.message
+            await kubelet.delete_pod(pod)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(reading)
+        os.close(writing)
+
+
+async def test_two_daemons_on_one_status_socket_the_second_says_so(kubelet: Kubelet, kubelet_root: Path):
+    config = write_config(kubelet_root, kubelet)
+    async with program("-m", "fairlead", "run", "--config", config):
+        await kubelet.wait_for_allocatable(GPU, 8)
+        code, _, err = await fairlead("run", "--config", config, "--plugin-dir", f"{kubelet_root}/other")
+        assert code == 3
+        assert "another daemon answers" in err
 
 
 async def test_an_oversize_list_is_refused_with_the_arithmetic_and_others_go_on(kubelet: Kubelet, kubelet_root: Path):

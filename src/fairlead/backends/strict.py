@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -207,9 +208,7 @@ def _short(value: object) -> str:
 
 def _walk(raw: Any, into: Any, path: str) -> tuple[Any, list[Any]]:
     """The value at a path of the raw data, and the types that could stand there."""
-    import msgspec.inspect  # noqa: PLC0415 - only an error needs it
-
-    infos = list(_flat(msgspec.inspect.type_info(into)))
+    infos = list(_flat(_info(into)))
     above: list[Any] = []
     for name, index in re.findall(_STEP, path):
         above = infos
@@ -223,6 +222,13 @@ def _walk(raw: Any, into: Any, path: str) -> tuple[Any, list[Any]]:
             raw = raw[int(index)] if index.isdigit() and isinstance(raw, list | tuple) else _odd_one(raw)
     # A tag is not a field of its struct: the values it may have are the tags of the structs above it.
     return raw, infos or above
+
+
+@cache  # a file with many faults asks once for each
+def _info(into: Any) -> Any:
+    import msgspec.inspect  # noqa: PLC0415 - only an error needs it
+
+    return msgspec.inspect.type_info(into)
 
 
 def _odd_one(raw: Any) -> Any:

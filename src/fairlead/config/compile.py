@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairlead.backends.strict import Bytes, Path
-from fairlead.config.spec import Config, MatchSpec, RuleSpec
+from fairlead.config.spec import Config, MatchSpec, Registration, RuleSpec
 from fairlead.model.device import DeviceNode
 from fairlead.model.edits import Edits, Mount
 from fairlead.model.errors import InvalidName
-from fairlead.model.names import ResourceName, parse_resource_name
+from fairlead.model.names import ResourceName, parse_resource_name, socket_name
 from fairlead.policy.rules import Match, Rule, check_rules
 
 Problem = tuple[Path, str]
+
+SHORTEST_S = 0.01  # anything below is a busy loop
+SOCKET_PATH_MAX_BYTES = 107
 
 # As text: compiled when a configuration has such a key, not by every start.
 _ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -55,8 +58,39 @@ def check(config: Config) -> list[Problem]:
     ):
         if value:
             problems += _absolute(path, value)
+    for path, seconds in (
+        (("scan", "interval"), config.scan.interval),
+        (("scan", "deadline"), config.scan.deadline),
+        (("health", "probeInterval"), config.health.probe_interval),
+        (("health", "probeDeadline"), config.health.probe_deadline),
+    ):
+        if seconds < SHORTEST_S:
+            problems.append((path, f"{seconds:g} s is too short. Give {SHORTEST_S:g} s or more"))
+    problems += _names(config)
     problems += compile_rules(config)[1]
     return problems
+
+
+def _names(config: Config) -> Iterator[Problem]:
+    """Names that stand twice, and socket paths that no kernel takes."""
+    taken = set()
+    for number, backend in enumerate(config.backends):
+        name = backend.get("name")
+        if name in taken:
+            yield ("backends", number, "name"), f"{name!r} is the name of another backend already"
+        if name is not None:
+            taken.add(name)
+    watched = config.kubelet.registration is Registration.WATCHER
+    directory = config.kubelet.watcher_directory if watched else config.kubelet.directory
+    if not directory:
+        yield ("kubelet", "watcherDirectory" if watched else "directory"), "it is empty. Give the kubelet's directory"
+    for number, rule in enumerate(config.rules):
+        size = len(f"{directory}/{socket_name(ResourceName(rule.resource))}".encode())
+        if rule.resource and size > SOCKET_PATH_MAX_BYTES:
+            over = (
+                f"its socket in {directory} would have a path of {size} bytes; {SOCKET_PATH_MAX_BYTES} is the limit of"
+            )
+            yield ("rules", number, "resource"), f"{over} unix sockets. Use a shorter directory or resource name"
 
 
 def _absolute(path: Path, value: str) -> Iterator[Problem]:

@@ -35,6 +35,10 @@ class Control:
         self._inode: int | None = None
 
     async def start(self) -> None:
+        if _answers(self.path):
+            raise HostError(
+                f"status socket {self.path}: another daemon answers on it. Choose another with --status-socket"
+            )
         try:
             self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             listening = listen(self.path)
@@ -57,8 +61,11 @@ class Control:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(READ_DEADLINE_S):
-                line = await reader.readline()
+            try:
+                async with asyncio.timeout(READ_DEADLINE_S):
+                    line = await reader.readline()
+            except ValueError:
+                line = b"too long"  # answered as the nonsense it is
             if line:
                 writer.write(msgspec.json.encode(await self._answer(line), enc_hook=str) + b"\n")
                 async with asyncio.timeout(READ_DEADLINE_S):
@@ -71,14 +78,32 @@ class Control:
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
             request = msgspec.json.decode(line, type=dict[str, Any])
-            handler = self._handlers.get(str(request.get("ask")))
-            if handler is None:
-                raise UsageError(f"unknown request {request.get('ask')!r}; known are: {', '.join(self._handlers)}")
+            handler = self._find(request.get("ask"))
             return {"ok": await handler(request)}
         except FairleadError as error:
             return {"error": str(error), "exit_code": error.exit_code}
         except msgspec.DecodeError as error:
             return {"error": f"not a JSON object: {error}", "exit_code": UsageError.exit_code}
+        except (TypeError, ValueError) as error:
+            return {"error": f"a value in the request does not fit: {error}", "exit_code": UsageError.exit_code}
+        except Exception as error:  # noqa: BLE001 - a request must not be able to print a traceback
+            return {"error": f"a defect in Fairlead: {type(error).__name__}: {error}", "exit_code": 70}
+
+    def _find(self, ask: object) -> Handler:
+        handler = self._handlers.get(str(ask))
+        if handler is None:
+            raise UsageError(f"unknown request {ask!r}; known are: {', '.join(self._handlers)}")
+        return handler
+
+
+def _answers(path: Path) -> bool:
+    with sockets.socket(sockets.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            return False
+    return True
 
 
 def ask(path: Path, request: Mapping[str, Any], *, timeout_s: float = READ_DEADLINE_S) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import select
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -82,13 +84,39 @@ def json_line(fact: Fact) -> str:
 
 
 def to_stderr(form: Callable[[Fact], str]) -> Write:
+    """Writes lines to standard error, and drops them rather than wait: a log that nobody reads must not stop a node."""
+    dropped = 0
+
     def write(facts: Sequence[Fact]) -> None:
-        # Whoever reads the log may have gone; that is no reason to stop serving.
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write("".join(form(fact) + "\n" for fact in facts))
-            sys.stderr.flush()
+        nonlocal dropped
+        for fact in facts:
+            line = form(fact)
+            if dropped:
+                line = form(Fact(fact.seq, fact.at_s, "log-dropped", {"lines": dropped})) + "\n" + line
+            if _put(line):
+                dropped = 0
+            else:
+                dropped += 1
 
     return write
+
+
+def _put(line: str) -> bool:
+    """Whether the line was taken. A pipe that polls as writable takes PIPE_BUF bytes without waiting."""
+    data = line.encode(errors="replace")[: select.PIPE_BUF - 1] + b"\n"
+    try:
+        fd = sys.stderr.fileno()
+        poll = select.poll()
+        poll.register(fd, select.POLLOUT)
+        ready = poll.poll(0)
+        if not ready or not ready[0][1] & select.POLLOUT:
+            return False
+        os.write(fd, data)
+    except (OSError, ValueError, AttributeError):
+        # Closed, or not a file at all: whoever reads the log may have gone, and that is no reason to stop serving.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(data.decode())
+    return True
 
 
 def _stamp(at_s: float) -> str:
@@ -106,8 +134,11 @@ def plain(value: Any) -> Any:
 def _text(value: Any) -> str:
     shown = plain(value)
     if isinstance(shown, list):
-        return "[" + " ".join(shown) + "]"
+        return "[" + " ".join(_quoted(item) for item in shown) + "]"
     if isinstance(shown, float):
         return f"{shown:g}"
-    text = str(shown)
+    return _quoted(str(shown))
+
+
+def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode() if not text.isprintable() or any(c in text for c in ' "=') else text

@@ -94,6 +94,11 @@ def test_memory_ranges(text, low, high):
         ("backends:", "instance: Nope\nbackends:", "line 2, instance: 'Nope' must be 1 to 32"),
         ("backends:", "status: {socket: x.sock}\nbackends:", "status.socket: 'x.sock' must be an absolute path"),
         ("backends:", "scan: {interval: soon}\nbackends:", "scan.interval: expected a duration"),
+        ("backends:", "scan: {interval: 0s}\nbackends:", "scan.interval: 0 s is too short"),
+        ("backends:", "health: {probeDeadline: 0}\nbackends:", "health.probeDeadline: 0 s is too short"),
+        ("backends:", "kubelet: {directory: ''}\nbackends:", "kubelet.directory: it is empty"),
+        ("- kind: sim", "- {kind: sim, name: a}\n  - {kind: sim, name: a}\n  - kind: sim", "is the name of another"),
+        ("backends:", "kubelet: {directory: /" + "d" * 90 + "}\nbackends:", "107 is the limit"),
         ("backends:", "log: {format: xml}\nbackends:", "unknown value 'xml'"),
         ("  - exclude: true", "  - {resource: nvidia.com/gpu, placement: spread}", "nvidia.com/gpu"),
         ("rules:", "rules: [", "line "),
@@ -116,6 +121,11 @@ def test_json_with_faults_is_told_with_lines_as_yaml_is():
     assert "line 1" in faults('{"rules": [{"resource": "gpu"}], "backends": [{"kind": "sim"}]}')
     assert "given twice" in faults('{"rules": [], "rules": []}')
     assert "line 2" in faults('{"rules": ')
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, '{"a":' * 5000, "- " * 5000])
+def test_a_file_nested_without_end_is_a_fault_of_the_file(text):
+    assert "f.yaml: " in faults(text)
 
 
 def test_all_faults_are_told_at_once_in_the_order_of_the_file():

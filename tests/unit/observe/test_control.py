@@ -22,9 +22,13 @@ async def fail(_request: Mapping[str, Any]) -> Any:
     raise UsageError("no such thing")
 
 
+async def odd(request: Mapping[str, Any]) -> Any:
+    return int(request["count"])
+
+
 @pytest.fixture
 async def control(kubelet_root: Path) -> AsyncIterator[Control]:
-    control = Control(kubelet_root / "run" / "c.sock", {"echo": echo, "fail": fail})
+    control = Control(kubelet_root / "run" / "c.sock", {"echo": echo, "fail": fail, "odd": odd})
     await control.start()
     yield control
     await control.close()
@@ -41,11 +45,13 @@ async def test_an_error_keeps_its_words_and_exit_code(control: Control):
 
 
 async def test_an_unknown_question_lists_the_known_ones(control: Control):
-    with pytest.raises(FairleadError, match="known are: echo, fail"):
+    with pytest.raises(FairleadError, match="known are: echo, fail, odd"):
         await asyncio.to_thread(ask, control.path, {"ask": "what"})
 
 
-@pytest.mark.parametrize("line", [b"not json\n", b"[]\n", b"\xff\n", b"{}\n"])
+@pytest.mark.parametrize(
+    "line", [b"not json\n", b"[]\n", b"\xff\n", b"{}\n", b"x" * 70_000 + b"\n", b'{"ask": "odd"}\n']
+)
 async def test_nonsense_is_answered_with_an_error(control: Control, line: bytes):
     reader, writer = await asyncio.open_unix_connection(control.path)
     writer.write(line)
@@ -66,6 +72,8 @@ async def test_closing_removes_only_its_own_socket(kubelet_root: Path):
     control = Control(path, {})
     await control.close()  # never started
     await control.start()
+    with pytest.raises(HostError, match="another daemon answers"):
+        await Control(path, {}).start()
     path.unlink()
     other = Control(path, {"echo": echo})
     await other.start()

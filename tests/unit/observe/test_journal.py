@@ -62,12 +62,16 @@ def test_a_line_for_machines():
 
 def test_a_grant_of_thousands_is_one_short_line():
     line = text_line(Fact(0, 0.0, "allocated", {"slots": [f"s{n}" for n in range(5000)]}))
-    assert line.endswith("s7 and 4992 more]")
+    assert line.endswith('s7 "and 4992 more"]')
     assert len(line) < 150
 
 
 def test_a_newline_in_a_value_cannot_forge_a_line():
     assert "\n" not in text_line(Fact(0, 0.0, "x", {"reason": "a\n2026 forged"}))
+
+
+def test_an_item_of_a_list_cannot_forge_a_line_either():
+    assert "\n" not in text_line(Fact(0, 0.0, "x", {"slots": ["a\n2026 forged"]}))
 
 
 def test_lines_go_to_standard_error(capsys):

@@ -26,6 +26,7 @@ class Show:
         self._stay = stay
         self._keep = keep
         self._live: Any = None
+        self._visiting = False  # the keys work
         self._began = time.perf_counter()
 
     async def run(self) -> int:
@@ -101,12 +102,13 @@ class Show:
 
         while True:
             with contextlib.suppress(FairleadError):
-                self._live.update(draw(await stage.ask("status"), HELP if self._stay else ""))
+                self._live.update(draw(await stage.ask("status"), HELP if self._visiting else ""))
             await asyncio.sleep(REFRESH_S)
 
     # --- The visitor ----------------------------------------------------------------------------------------------
 
     async def _visit(self, stage: Stage, resource: str) -> None:
+        self._visiting = True
         self._print("")
         self._print("Now you. Keys are below the table; or, in a second shell:")
         for command in ("status", f"explain {resource} -n 3", "sim fail 2 xid=79", "clear 2"):
