@@ -36,7 +36,7 @@ node-test: $(VENV)/.ready ## Fairlead on a real Kubernetes node, built and start
 	@$(BIN)/python -m pytest -m node tests/node
 
 node-test-full: $(VENV)/.ready ## the same, with the scenarios that take long
-	@NODE_TEST_FULL=1 $(BIN)/python -m pytest -m node --timeout 1800 tests/node
+	@NODE_TEST_FULL=1 $(BIN)/python -m pytest -m node tests/node
 
 node-up: $(VENV)/.ready ## starts that node and leaves it running
 	@$(BIN)/python -m tests.node.rig up

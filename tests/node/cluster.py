@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 
 from fairlead.standin._gen import podresources_v1_pb2 as podresources
-from tests.node.rig import sweep
 from tests.node.rig.api import Api, RefusedError
+from tests.node.rig.images import SPACE
 from tests.node.rig.places import BIN, CONTAINERD, IMAGE, NODE, POD_RESOURCES, PODS
 from tests.node.rig.steps import NodeFailedError, until
 
@@ -88,9 +88,7 @@ class Pod:
     def crash(self, container: str = "main") -> None:
         """Kills its process; the kubelet starts it again."""
         before = self.container(container)
-        ident = before["containerID"].removeprefix("containerd://")
-        command = [BIN / "ctr", "-a", CONTAINERD, "-n", sweep.PARENT, "tasks", "kill", "-s", "SIGKILL", ident]
-        subprocess.run(command, check=True, capture_output=True)
+        _ctr("tasks", "kill", "-s", "SIGKILL", before["containerID"].removeprefix("containerd://"))
         until(lambda: self.container(container)["restartCount"] > before["restartCount"], "it starts again", POD_S)
         self.wait_running()
 
@@ -212,6 +210,16 @@ def shape(name: str, asks: Asks, script: str = SHOW, **more: Any) -> dict[str, A
         "resources": {"limits": limits},
         **more,
     }
+
+
+def running_containers() -> str:
+    """The containers that containerd has tasks for, whatever the kubelet knows of them."""
+    return _ctr("tasks", "ls", "-q")
+
+
+def _ctr(*words: str) -> str:
+    command = [str(BIN / "ctr"), "-a", str(CONTAINERD), "-n", SPACE, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def _ids(entries: list[Any]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from tests.node.rig.places import LOGS
 from tests.node.rig.steps import NodeMissingError
 
 Measure = Callable[[str, float], None]
+LIMIT_S = 1800 if os.environ.get("NODE_TEST_FULL") else 300
 _measured: dict[str, list[float]] = {}
 
 
@@ -30,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "tests/node/" in item.path.as_posix():
             item.add_marker(pytest.mark.node)
             # For the test alone: the first one also waits until the node is built and up.
-            item.add_marker(pytest.mark.timeout(300, func_only=True))
+            item.add_marker(pytest.mark.timeout(LIMIT_S, func_only=True))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -107,8 +106,6 @@ def _prepare(programs: dict[str, Path]) -> None:
     with step("making certificates"):
         certificates.make()
     settings.write(programs["containerd-shim-runc-v2"])
-    with step("making images"):
-        images.write(STATE / "images.tar")
 
 
 def _start(programs: dict[str, Path]) -> None:
@@ -119,8 +116,8 @@ def _start(programs: dict[str, Path]) -> None:
     with step("starting kube-apiserver"):
         _apiserver(programs["kube-apiserver"])
         process.wait(_healthy, "the API is ready", "etcd", "kube-apiserver")
-    with step("importing images"):
-        _import(programs["ctr"])
+    with step("making and importing images"):
+        images.make_own()
     with step("starting kube-scheduler, kube-controller-manager and the kubelet"):
         _controllers(programs)
         start_kubelet()
@@ -168,13 +165,6 @@ def _controllers(programs: dict[str, Path]) -> None:
     accounts += [f"--root-ca-file={certificates.file('ca', 'crt')}", "--use-service-account-credentials=true"]
     who = f"--kubeconfig={CONFIG}/controller-manager.kubeconfig"
     process.start("kube-controller-manager", [programs["kube-controller-manager"], who, *accounts, *quiet])
-
-
-def _import(ctr: Path) -> None:
-    command = [str(ctr), "-a", str(CONTAINERD), "-n", sweep.PARENT, "images", "import", str(STATE / "images.tar")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise NodeFailedError(f"importing images failed: {done.stderr.strip()}")
 
 
 def _healthy() -> bool:

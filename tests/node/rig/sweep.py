@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.node.rig import process, traces
+from tests.node.rig.images import SPACE
 from tests.node.rig.places import CONTAINERD, KUBELET, OURS, PIDS, PODS, RUN, STATE
 from tests.node.rig.steps import NodeFailedError, until
 
 CGROUPS = Path("/sys/fs/cgroup")
-PARENT = "k8s.io"  # containerd's name for what belongs to a kubelet
 RESULTS = Path("/var/lib/cni/results")  # the network library remembers here what it made
 LINKS = Path("/var/log/containers")  # the kubelet links to what containers print
 SANDBOX_S = 20.0
@@ -27,7 +27,7 @@ def remove_sandboxes(ctr: Path) -> None:
     """Through containerd, which then ends containers and shims and gives addresses back."""
     import grpc  # only here: a node without sandboxes does not need it
 
-    known = [str(ctr), "-a", str(CONTAINERD), "-n", PARENT]
+    known = [str(ctr), "-a", str(CONTAINERD), "-n", SPACE]
     found = subprocess.run([*known, "sandboxes", "ls"], capture_output=True, text=True, check=False)
     sandboxes = [line.split()[0] for line in found.stdout.splitlines()[1:] if line.split()]
     with grpc.insecure_channel(f"unix://{CONTAINERD}") as channel:
@@ -99,7 +99,7 @@ def mounts() -> list[str]:
 
 def cgroups() -> list[Path]:
     """The deepest first, so that they can be removed in this order."""
-    tops = [top for top in (CGROUPS / PARENT, *CGROUPS.glob(f"*/{PARENT}")) if top.is_dir()]
+    tops = [top for top in (CGROUPS / SPACE, *CGROUPS.glob(f"*/{SPACE}")) if top.is_dir()]
     return [Path(path) for top in tops for path, _, _ in os.walk(top, topdown=False)]
 
 
