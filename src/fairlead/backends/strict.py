@@ -186,7 +186,8 @@ def _fault(message: str, raw: object, into: Any) -> Fault:
     at: Path = tuple(name or int(index) for name, index in re.findall(_STEP, path) if name or index.isdigit())
     quoted = re.search(r"`([^`]*)`|'([^']*)'", what)
     name = (quoted[1] or quoted[2] or "") if quoted else ""
-    if "unknown field" in what:
+    if unknown := re.search(r"unknown field `(.*)`", what, re.DOTALL):
+        name = unknown[1]
         return Fault(at, (*at, name), f"unknown key {name!r}{did_you_mean(name, _keys(infos, value))}")
     if "missing required field" in what:
         text = f"the key {name!r} is missing"

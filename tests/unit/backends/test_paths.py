@@ -132,17 +132,29 @@ async def test_a_container_gets_the_nodes_of_its_devices_each_once(host: Host) -
     ).nodes == (DeviceNode("/dev/ctl"),)
 
 
-async def test_ids_that_collide_get_a_hash_and_no_id_changes_while_it_runs(host: Host) -> None:
-    host.put("/dev/b/card")
-    paths = backend(host, {"paths": ["/dev/*/card"]})
-    assert [device.id for device in (await paths.discover()).devices] == ["card"]
-    host.put("/dev/a/card", "char 1:5")
-    first, second = (await paths.discover()).devices
-    assert (second.id, second.nodes[0].path) == ("card", "/dev/b/card")
-    assert first.id.startswith("card-")
-    host.drop("/dev/b/card")
-    assert [device.id for device in (await paths.discover()).devices] == [first.id]
-    await paths.close()
+@pytest.mark.parametrize(
+    "patterns",
+    [["/dev/*/card"], ["/dev/a/card", "/dev/b/card"], ["/dev/a/card*", "/dev/b/c*"], ["/dev/a/*", "/dev/b/card"]],
+)
+async def test_where_names_may_collide_an_id_says_the_place_whatever_else_is_there(
+    host: Host, patterns: list[str]
+) -> None:
+    """After a restart a path has the id it had before: a running pod holds it by that id."""
+    host.put("/dev/a/card")
+    host.put("/dev/b/card", "char 1:5")
+    entry = {"paths": patterns, "optional": True}
+    both = {device.nodes[0].path: device.id for device in (await backend(host, entry).discover()).devices}
+    host.drop("/dev/a/card")
+    (alone,) = (await backend(host, entry).discover()).devices
+    assert alone.id == both["/dev/b/card"]
+    assert alone.id.startswith("card-")
+
+
+async def test_where_names_cannot_collide_an_id_is_the_plain_name(host: Host) -> None:
+    host.put("/dev/a/card0")
+    host.put("/dev/b/disk0", "char 1:5")
+    found = (await backend(host, {"paths": ["/dev/a/card*", "/dev/b/disk*"]}).discover()).devices
+    assert [device.id for device in found] == ["card0", "disk0"]
 
 
 async def test_ids_may_be_patterns_and_always_fit(host: Host) -> None:

@@ -92,7 +92,7 @@ async def watching(paths: PathsBackend) -> AsyncIterator[Notes]:
 
 async def test_a_device_that_comes_or_goes_is_told_by_events(host: Host) -> None:
     host.put("/dev/scope")
-    paths = backend(host, {"paths": ["/dev/later/*"]}, {"paths": ["/dev/scope"]}, clock=SystemClock())
+    paths = backend(host, {"paths": ["/dev/later/card*"]}, {"paths": ["/dev/scope"]}, clock=SystemClock())
     async with watching(paths) as notes:
         host.put("/dev/later/card")
         await notes.wait_for("rescan")

@@ -36,7 +36,7 @@ def test_code_is_not_run() -> None:
 
 def test_half_a_surrogate_pair_is_refused_in_words() -> None:
     raw = parse_yaml('fleet: "\\ud800"', "f.yaml")
-    with pytest.raises(ConfigError, match="f.yaml: holds half of a surrogate pair"):
+    with pytest.raises(ConfigError, match=r"f\.yaml: holds half of a surrogate pair"):
         convert(raw, dict[str, int], "f.yaml")
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
@@ -46,6 +47,7 @@ class Scanner:
         self._entries = entries
         self._root = root
         self._ids: dict[str, DeviceId] = {}
+        self._unclear = [entry for entry in entries if _is_unclear(entry, entries)]
 
     def scan(self) -> tuple[Found, ...]:
         found: list[Found] = []
@@ -171,10 +173,38 @@ class Scanner:
             parent = _base(_parent(origin))
             name = _UNFIT.sub("-", fill(entry.name, {"name": _base(origin), "dir": parent}, "name"))
             digest = hashlib.blake2b(origin.encode(errors="surrogateescape"), digest_size=_HASH_LENGTH // 2).hexdigest()
-            if len(name) > SLOT_ID_MAX or name in self._ids.values():
+            unclear = any(entry is one for one in self._unclear)
+            if unclear or len(name) > SLOT_ID_MAX or name in self._ids.values():
                 name = f"{name[: SLOT_ID_MAX - _HASH_LENGTH - 1]}-{digest}"
             self._ids[origin] = DeviceId(name)
         return self._ids[origin]
+
+
+def _is_unclear(entry: Entry, entries: Sequence[Entry]) -> bool:
+    """Whether two paths in different places may end up with one name. Decided by the patterns alone.
+
+    What happens to be there at the moment must not matter: after a restart the same path must have the same id.
+    """
+    if entry.group or "{dir}" in entry.name:
+        return False
+    if any(WILDCARD.search(_parent(pattern)) for pattern in entry.paths):
+        return True
+    others = [pattern for one in entries if not one.group and one.name == entry.name for pattern in one.paths]
+    return any(
+        _parent(one) != _parent(other) and _may_meet(_base(one), _base(other))
+        for one in entry.paths
+        for other in others
+    )
+
+
+def _may_meet(one: str, other: str) -> bool:
+    """Whether two globs may match the same name; rather yes than no."""
+    heads = WILDCARD.split(one)[0], WILDCARD.split(other)[0]
+    if heads[0] == one and heads[1] == other:
+        return one == other
+    if heads[0] == one or heads[1] == other:
+        return fnmatchcase(one, other) or fnmatchcase(other, one)
+    return heads[0].startswith(heads[1]) or heads[1].startswith(heads[0])
 
 
 def _base(path: str) -> str:
