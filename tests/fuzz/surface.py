@@ -54,8 +54,9 @@ class Fuzz:
         began_s = said_s = time.monotonic()
         tasks = len(asyncio.all_tasks())
         for number in numbers:
-            if number == numbers.start or number % target.block == 0:
+            if number % 10 == 0 or number == numbers.start:
                 faulthandler.dump_traceback_later(HANG_S, exit=True)
+            if number == numbers.start or number % target.block == 0:
                 if number != numbers.start:
                     await self._end(target, name, number - 1, tasks)
                 await target.start()

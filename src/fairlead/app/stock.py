@@ -82,8 +82,9 @@ class Ledger:
 
     @property
     def waiting(self) -> bool:
-        """Whether a slot is listed only because it may be in use."""
-        return any(slot.retired_s is not None for resource in self._served.values() for slot in resource.slots)
+        """Whether a slot is listed, or kept back, only because it or its device may be in use."""
+        slots = (slot for resource in self._served.values() for slot in resource.slots)
+        return any(slot.retired_s is not None or slot.withheld for slot in slots)
 
 
 def _withhold(

@@ -113,7 +113,9 @@ def _remove(raw: Any, path: Path) -> bool:
     if isinstance(raw, list):
         # Keep the places of the others: an empty item decodes where a mapping is expected, and is not checked.
         return _blank(raw, path[-1])
-    raw.pop(path[-1], None)
+    if path[-1] not in raw:
+        return False  # nothing to get past it with: a decoder that stumbles for ever must be stopped
+    del raw[path[-1]]
     return True
 
 

@@ -233,3 +233,11 @@ def test_settings_reach_real_keys():
     known = {key.path for key in keys()}
     for setting in SETTINGS:
         assert ".".join(setting.path) in known
+
+
+@pytest.mark.parametrize("key", ["`atch", "a`b", "``", "'", ""])
+def test_a_key_of_odd_characters_is_named_and_does_not_hang(key: str):
+    raw = {"backends": [{"kind": "sim"}], "rules": [{key: {}, "resource": "example.com/gpu"}]}
+    with pytest.raises(ConfigError) as caught:
+        build(raw, "f.yaml")
+    assert repr(key) in str(caught.value)
