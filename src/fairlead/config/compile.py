@@ -76,16 +76,18 @@ def _names(config: Config) -> Iterator[Problem]:
     taken = set()
     for number, backend in enumerate(config.backends):
         name = backend.get("name")
-        if name in taken:
+        if name is not None and not isinstance(name, str):
+            yield ("backends", number, "name"), f"expected text, got {name!r}"
+        elif name in taken:
             yield ("backends", number, "name"), f"{name!r} is the name of another backend already"
-        if name is not None:
+        elif name is not None:
             taken.add(name)
     watched = config.kubelet.registration is Registration.WATCHER
     directory = config.kubelet.watcher_directory if watched else config.kubelet.directory
     if not directory:
         yield ("kubelet", "watcherDirectory" if watched else "directory"), "it is empty. Give the kubelet's directory"
     for number, rule in enumerate(config.rules):
-        size = len(f"{directory}/{socket_name(ResourceName(rule.resource))}".encode())
+        size = len(f"{directory}/{socket_name(ResourceName(rule.resource))}".encode(errors="surrogatepass"))
         if rule.resource and size > SOCKET_PATH_MAX_BYTES:
             over = (
                 f"its socket in {directory} would have a path of {size} bytes; {SOCKET_PATH_MAX_BYTES} is the limit of"

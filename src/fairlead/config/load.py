@@ -157,7 +157,10 @@ def _lines(text: str) -> dict[Path, int]:
                 lines[(*path, number)] = value.start_mark.line + 1
                 walk(value, (*path, number))
 
-    root = yaml.compose(text, yaml.SafeLoader) if text else None
+    try:
+        root = yaml.compose(text, yaml.SafeLoader) if text else None
+    except yaml.YAMLError:  # JSON that is no YAML, such as one with a tab between its words: no lines then
+        return {}
     if root is not None:
         walk(root, ())
     return lines

@@ -241,3 +241,14 @@ def test_a_key_of_odd_characters_is_named_and_does_not_hang(key: str):
     with pytest.raises(ConfigError) as caught:
         build(raw, "f.yaml")
     assert repr(key) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [{}, [], 7, True])
+def test_a_backend_is_named_by_text(name: object):
+    with pytest.raises(ConfigError, match=r"backends\[0\]\.name: expected text"):
+        build({"backends": [{"kind": "sim", "name": name}], "rules": [{"resource": "example.com/gpu"}]}, "f.yaml")
+
+
+def test_a_fault_in_json_that_is_no_yaml_is_told_without_its_line():
+    with pytest.raises(ConfigError, match=r"^f\.json: rulez: unknown key 'rulez'"):
+        parse('{"rulez":\t[]}', "f.json")
