@@ -134,7 +134,7 @@ def summary(card: suite.Card) -> str:
     parts += [f"{totals['advice']} advised and not kept"] if totals["advice"] else []
     parts += [f"{totals['skip']} skipped"] if totals["skip"] else []
     verdict = paint("conforms", "good") if card.conforms else paint("does not conform", "bad")
-    about = f"{card.resource}, {card.devices} devices: " if card.resource else ""
+    about = f"{card.resource}, {card.devices} device{'' if card.devices == 1 else 's'}: " if card.resource else ""
     return f"\n{about}{', '.join(parts)} in {card.seconds:.0f} s: {verdict}"
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 
+from fairlead.standin.conformance.client import Client
 from fairlead.standin.conformance.rig import Rig
 from fairlead.standin.conformance.scenario import Broken, Chapter, some
 from fairlead.standin.pods import Pod
@@ -69,11 +70,15 @@ async def restart_before_stream(rig: Rig) -> None:
 @CHAPTER.required("C46", "bears a restart during Allocate", "A call that breaks off harms nothing.")
 async def restart_during_allocate(rig: Rig) -> None:
     """The kubelet that asked is gone. The next one asks again, for the same ids or for others."""
-    rig.need(1)
+    ids = rig.need(1)
     since, asked = len(rig.registrations), rig.called("Allocate")
-    pod = asyncio.create_task(rig.kubelet.run_pod("broken-off", {"main": {rig.resource: 1}}))
-    await rig.until(lambda: rig.called("Allocate") > asked, "a pod came: Allocate was not called")
-    await rig.kubelet.restart()
+    async with rig.client() as client:
+        asking = asyncio.create_task(_ask_on(client, ids[0]))  # so that a call is under way at any moment
+        pod = asyncio.create_task(rig.kubelet.run_pod("broken-off", {"main": {rig.resource: 1}}))
+        await rig.until(lambda: rig.called("Allocate") > asked, "a pod came: Allocate was not called")
+        await rig.kubelet.restart()
+        asking.cancel()
+        await asyncio.wait({asking})
     with contextlib.suppress(Exception):  # how the pod fared is not the question
         await rig.kubelet.delete_pod(await pod)
     await rig.registered_again("the kubelet restarted during Allocate: it did not register again", since)
@@ -224,6 +229,11 @@ async def same_ids(rig: Rig) -> None:
     if sorted(rig.ids) != ids:
         raise Broken(f"it was started again, and lists other ids: {some(sorted(set(ids) ^ set(rig.ids)))}")
     await _admit_again(rig, pod, "plugin and kubelet restarted")
+
+
+async def _ask_on(client: Client, device_id: str) -> None:
+    while (await client.allocate([device_id])).ok:
+        pass
 
 
 async def _admit_again(rig: Rig, pod: Pod, what: str) -> None:

@@ -296,6 +296,8 @@ class Plugin:
         return server
 
     async def register(self, name: str) -> None:
+        if FAULT == "deaf-after-allocate" and self.deaf:
+            await asyncio.Event().wait()
         options = dp.DevicePluginOptions() if FAULT == "options-differ" else self.options()
         request = dp.RegisterRequest(
             version="v1" if FAULT == "version" else "v1beta1",

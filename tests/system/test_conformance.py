@@ -1,0 +1,134 @@
+"""`fairlead conformance`, as people use it: our own plugins pass, and what cannot be played is said in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.docs.blocks import ROOT, read_blocks
+from tests.system.process import fairlead
+
+from fairlead.standin.conformance import SCENARIOS, Command, Patience, run
+from fairlead.standin.conformance.subject import HARD_CODED
+
+# A fleet with a device that is unhealthy from the start, so that no scenario is left out for want of one.
+FLEET = """
+name: odd
+devices:
+  - {count: 4, id: "W-{i}", vendor: acme, model: Widget, nodes: ["/dev/widget{i}"]}
+timeline:
+  - {at: 0s, do: fail, device: 3, xid: 79}
+"""
+CONFIG = """
+backends: [{kind: sim, fleet: %s}]
+rules: [{resource: acme.example/widget}]
+"""
+# What our own plugins have no part in: they do not ask for PreStartContainer, or have no unhealthy device.
+PREPARES, SICK = "C33", "C24"
+
+pytestmark = pytest.mark.timeout(240)  # a run takes 40 s on a quiet machine
+
+
+async def card(*command: str, **variables: str) -> dict[str, str]:
+    """How each scenario ended, with the reason of those that did not pass."""
+    done = await run(Command(command, variables=variables), SCENARIOS, patience=Patience.of(20.0))
+    odd = {result.scenario.id: f"{result.mark}: {result.reason}" for result in done.results if result.reason}
+    assert done.conforms, odd
+    return odd
+
+
+async def test_our_daemon_passes_every_scenario(tmp_path: Path):
+    fleet, config = tmp_path / "fleet.yaml", tmp_path / "f.yaml"
+    fleet.write_text(FLEET)
+    config.write_text(CONFIG % fleet)
+    odd = await card(sys.executable, "-m", "fairlead", "run", "--config", str(config))
+    assert odd.keys() == {PREPARES}, odd
+
+
+async def test_the_ten_line_plugin_of_the_readme_passes_every_scenario(tmp_path: Path):
+    (block,) = (block for block in read_blocks(ROOT / "README.md") if "@fairlead.plugin" in block.text)
+    for number in range(3):
+        (tmp_path / f"led{number}").touch()
+    program = tmp_path / "blink.py"
+    program.write_text(block.text.replace('"/dev"', repr(str(tmp_path))))
+    odd = await card(sys.executable, str(program))
+    assert odd.keys() == {PREPARES, SICK}, odd
+
+
+async def test_the_card_has_a_line_for_each_scenario_and_the_exit_code_says_whether_it_conforms(tmp_path: Path):
+    (tmp_path / "f.yaml").write_text(CONFIG % "small")
+    ours = (sys.executable, "-m", "fairlead", "run", "--config", str(tmp_path / "f.yaml"))
+    code, out, _ = await fairlead("conformance", "--only", "C01-C03,C20,C24", "--", *ours)
+    assert code == 0
+    assert [line[:9] for line in out.splitlines() if line.startswith("C")] == [
+        "C01  pass",
+        "C02  pass",
+        "C03  pass",
+        "C20  skip",
+        "C24  skip",
+    ]
+    assert "acme.example/widget, 1 device: 3 passed, 2 skipped" in out
+    code, out, err = await fairlead("conformance", "--json", "--only", "C01", "--", *ours)
+    facts = json.loads(out)
+    assert (code, err, facts["conforms"], facts["totals"]["pass"]) == (0, "", True, 1)
+    assert facts["scenarios"][0]["link"] == "docs/guide/conformance.md#c01"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["--", "/no/such/plugin"], 2, "no such command: '/no/such/plugin'"),
+        (["--", "/etc/passwd"], 2, "cannot run '/etc/passwd'"),
+        (
+            ["--", "sh", "-c", "echo 'must be root' >&2; exit 7"],
+            1,
+            "ended with exit code 7; its last words: must be root",
+        ),
+        (["--timeout", "0.3", "--", "sleep", "60"], 1, "never called Register, not within 0.3 s; it printed nothing"),
+        (["--timeout", "0.3", "--", "cat", "/dev/urandom"], 1, "never called Register, not within 0.3 s"),
+        (["--resource", "a.example/x", "--timeout", "0.3", "--", "sleep", "60"], 1, "never called Register"),
+        (["--timeout", "0", "--", "true"], 2, "--timeout 0"),
+        (["--only", "C99", "--", "true"], 2, "no scenario 'C99'"),
+        ([], 2, "no command was given"),
+    ],
+)
+async def test_what_cannot_be_played_is_one_clear_line(args: list[str], code: int, words: str):
+    got, _, err = await fairlead("conformance", *args)
+    (line,) = err.splitlines()
+    assert words in line
+    assert (got, line.isprintable()) == (code, True)
+
+
+async def test_the_list_names_every_scenario_with_its_level_and_rule():
+    code, out, _ = await fairlead("conformance", "--list", "--json")
+    listed: list[dict[str, Any]] = json.loads(out)
+    assert (code, [each["id"] for each in listed]) == (0, [f"C{n:02}" for n in range(1, len(listed) + 1)])
+    assert len(listed) >= 40
+    code, out, _ = await fairlead("conformance", "--list", "--only", "C62")
+    assert "C62  advised   removes its socket" in out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+async def test_a_plugin_that_hard_codes_the_path_gets_a_directory_of_its_own():
+    before = HARD_CODED.exists()
+    work = (sys.executable, "-m", "tests.unit.standin.conformance.broken")
+    pinned = ("env", f"DP_DIR={HARD_CODED}", f"PYTHONPATH={ROOT}", *work)
+    code, out, err = await fairlead("conformance", "--private-mount", "--only", "C01-C06,C41,C63", "--", *pinned)
+    assert (code, err) == (0, ""), out + err
+    assert HARD_CODED.exists() == before
+    mounts = await asyncio.to_thread(Path("/proc/self/mounts").read_text)
+    assert str(HARD_CODED) not in mounts
+
+
+async def test_without_root_a_private_mount_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    from fairlead.cli.conformance import judge
+    from fairlead.model.errors import HostError
+
+    with pytest.raises(HostError, match="needs root"):
+        await asyncio.to_thread(judge, ["true"], private_mount=True)
