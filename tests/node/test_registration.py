@@ -64,15 +64,17 @@ def test_env_mounts_and_device_nodes_are_there_inside(cluster: Cluster, fairlead
     assert [line for line in prints if " gives" in line] == [f"{chosen} gives 00 00 00"]
 
 
-def test_a_pod_may_ask_for_two_resources(cluster: Cluster, fairlead: Make, resource: str):
+def test_a_pod_may_ask_for_two_resources(cluster: Cluster, fairlead: Make, resource: str, tmp_path: Path):
     first, second = f"{resource}-a", f"{resource}-b"
-    groups = [{"count": 2, "id": "a-{i}", "vendor": "a"}, {"count": 3, "id": "b-{i}", "vendor": "b"}]
-    rules = [
-        {"match": {"vendor": "a"}, "resource": first, "env": {"A": "{ids}"}},
-        {"match": {"vendor": "b"}, "resource": second, "env": {"B": "{count}"}},
+    for number in range(2):
+        os.mknod(tmp_path / f"zero{number}", stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    config = sim(second, 3)
+    config["backends"].append({"kind": "paths", "devices": [{"paths": [f"{tmp_path}/zero*"]}]})
+    config["rules"] = [
+        {"match": {"backend": "paths"}, "resource": first, "env": {"A": "{ids}"}},
+        {"resource": second, "env": {"B": "{count}"}},
     ]
-    # Of two resources in one container the kubelet keeps one value of a variable; each rule names its own.
-    fairlead({"backends": [{"kind": "sim", "fleet": {"name": "two", "devices": groups}}], "rules": rules}).start()
+    fairlead(config).start()
     cluster.wait_numbers(first, 2, 2)
     cluster.wait_numbers(second, 3, 3)
     pod = cluster.run_pod("two", {first: 1, second: 2})
@@ -80,6 +82,7 @@ def test_a_pod_may_ask_for_two_resources(cluster: Cluster, fairlead: Make, resou
     assert {name: len(ids) for name, ids in held.items()} == {first: 1, second: 2}
     assert pod.env()["A"] == held[first][0]
     assert pod.env()["B"] == "2"
+    assert pod.env()["FAIRLEAD_SIM_DEVICES"] == ",".join(held[second])
 
 
 def test_the_kubelet_takes_the_devices_that_we_prefer(cluster: Cluster, fairlead: Make, resource: str):

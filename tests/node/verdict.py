@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable
 
 OURS = re.compile(
-    r"example\.com/|device.?plugin|devicemanager|plugin_watcher|plugins_registry|podresources", re.IGNORECASE
+    r"example\.com/|device.?plugin|devicemanager|device update channel|checkpoint|plugins_registry|podresources"
+    r"|pod_devices\.go|plugin_watcher\.go|topology_hints\.go",
+    re.IGNORECASE,
 )
 ERROR = re.compile(r"^[EF]\d{4} ")
 PANIC = re.compile(r"^panic: |^goroutine \d+ \[|Observed a panic|runtime error|nil pointer")
