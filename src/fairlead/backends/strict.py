@@ -35,8 +35,8 @@ class Bytes(int):
     @classmethod
     def parse(cls, raw: object) -> Bytes:
         match = _SIZE.fullmatch(raw.strip()) if isinstance(raw, str) else None
-        if match:
-            return cls(float(match[1]) * _UNITS[(match[2] or "B").lower()])
+        if match and (size := float(match[1]) * _UNITS[(match[2] or "B").lower()]) < float("inf"):
+            return cls(size)
         if isinstance(raw, int) and not isinstance(raw, bool) and raw >= 0:
             return cls(raw)
         raise ValueError("expected a size, such as 80GiB or a number of bytes")
@@ -50,8 +50,8 @@ class Seconds(float):
     @classmethod
     def parse(cls, raw: object) -> Seconds:
         match = _DURATION.fullmatch(raw.strip()) if isinstance(raw, str) else None
-        if match:
-            return cls(float(match[1]) * _SECONDS[match[2] or "s"])
+        if match and (seconds := float(match[1]) * _SECONDS[match[2] or "s"]) < float("inf"):
+            return cls(seconds)
         # A finite number: a YAML file can say .inf and .nan.
         if isinstance(raw, int | float) and not isinstance(raw, bool) and 0 <= raw < float("inf"):
             return cls(raw)

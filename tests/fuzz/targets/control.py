@@ -101,6 +101,9 @@ class ControlTarget:
             await writer.wait_closed()
 
     def _judge(self, raw: bytes, answer: bytes) -> None:
+        if not raw:
+            promise(not answer, "an answer to nothing")
+            return
         promise(
             answer.endswith(b"\n") and answer.count(b"\n") == 1, f"not one line for {raw[:200]!r}: {answer[:200]!r}"
         )

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from fairlead.backends.sim.library import load_fleet
-from fairlead.backends.strict import convert, parse_yaml
+from fairlead.backends.strict import Bytes, Seconds, convert, parse_yaml
 from fairlead.model.errors import ConfigError
 
 
@@ -44,3 +44,9 @@ def test_half_a_surrogate_pair_is_refused_in_words() -> None:
 def test_a_fleet_name_that_no_file_can_have_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="no fleet"):
         load_fleet(name)
+
+
+@pytest.mark.parametrize("kind", [Bytes, Seconds])
+def test_a_number_too_long_for_a_number_is_refused(kind: type[Bytes | Seconds]) -> None:
+    with pytest.raises(ValueError, match="expected a"):
+        kind.parse("9" * 400)
