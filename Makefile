@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 GEN := src/fairlead/standin/_gen
-.PHONY: help demo test lint fmt bench proto clean node-test node-test-full node-up node-down
+.PHONY: help demo test lint fmt campaign soak fuzz bench proto clean node-test node-test-full node-up node-down
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,6 +43,17 @@ node-up: $(VENV)/.ready ## starts that node and leaves it running
 
 node-down: $(VENV)/.ready ## ends it and removes everything of it
 	@$(BIN)/python -m tests.node.rig down
+
+campaign: $(VENV)/.ready ## 10,000 seeded faults against the daemon and a kubelet; SEED=N for others
+	@$(BIN)/python -m tests.campaign --events 10000 --seed $(or $(SEED),1)
+
+soak: $(VENV)/.ready ## the same with new seeds for SECONDS=600, or as long as asked
+	@$(BIN)/python -m tests.campaign --events 2000 --seed $(or $(SEED),$$(date +%s)) --seconds $(or $(SECONDS),600)
+
+fuzz: $(VENV)/.ready ## 1,000,000 cases against everything that others write to; CASES=N for fewer
+	@cases=$(or $(CASES),1000000); \
+	$(BIN)/python -m tests.fuzz.wire --cases $$(( cases / 2 )) --seed $(or $(SEED),1) && \
+	$(BIN)/python -m tests.fuzz.surface --cases $$(( cases - cases / 2 )) --seed $(or $(SEED),1)
 
 bench: $(VENV)/.ready ## ratios against the peers, in one run
 	@$(BIN)/python -m bench
