@@ -123,7 +123,7 @@ async def _life(events: Sequence[Event], seed: int, root: Path, say: Say) -> Fai
     try:
         async with asyncio.timeout(600):
             await node.stop()
-    except Exception as error:  # noqa: BLE001 - as above
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it is, it is reported
         failure = failure or Failure(number, f"stopping: {_explain(error)}")
     gc.collect()  # what nobody handled is told when it is collected
     if checks.faults and failure is None:

@@ -3,6 +3,7 @@
 Owns the gRPC servers. What an answer says is decided by those it asks.
 """
 
+import asyncio
 import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping
@@ -47,6 +48,7 @@ class Socket:
         self._path = path
         self._scratch = scratch
         self._server = grpc.aio.server()
+        self._stopping: asyncio.Future[None] | None = None
         for name, methods in services.items():
             handlers = {
                 method: grpc.unary_unary_rpc_method_handler(
@@ -68,7 +70,10 @@ class Socket:
         self._scratch.unlink()
 
     async def stop(self) -> None:
-        await self._server.stop(None)
+        # Once, and to its end: a stop that is cancelled half-way would be the end of the next one's wait too.
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._server.stop(None))
+        await asyncio.shield(self._stopping)
 
 
 def _guard(answer: Answer) -> Callable[[Any, Context], Awaitable[Any]]:
