@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
@@ -25,6 +26,8 @@ async def lists_at_once(rig: Rig) -> None:
     """Until the first list the node has none of the devices, and pods that come back after a restart are refused."""
     async with rig.client() as client, client.lists() as stream:
         await _first_list(rig, stream)
+    if rig.streaming:
+        await rig.settle("a second stream came and went")
 
 
 @CHAPTER.required("C10", "has ids of at most 63 characters", "Every device id has between 1 and 63 characters.")
@@ -86,7 +89,7 @@ async def two_streams(rig: Rig) -> None:
             ids = sorted(dict.fromkeys(device.ID for device in (await _first_list(rig, stream)).devices))
             if ids != expected:
                 raise Broken(f"the second stream lists {len(ids)} devices, the first {len(expected)}")
-    await rig.until(lambda: rig.streaming, "two more streams came and went: it was not registered")
+    await rig.settle("two more streams came and went")
 
 
 @CHAPTER.advised("C16", "sends a list only when it changed", "Two lists in a row on one stream differ.")
@@ -103,9 +106,11 @@ async def same_order(rig: Rig) -> None:
     """Nobody reads the order, but a list in a new order is a changed list to every tool that compares."""
     async with rig.client() as client:
         orders = []
-        for _ in range(3):
-            async with client.lists() as stream:
+        async with AsyncExitStack() as streams:
+            for _ in range(3):
+                stream = await streams.enter_async_context(client.lists())
                 orders.append([device.ID for device in (await _first_list(rig, stream)).devices])
+    await rig.settle("three more streams came and went")
     for order in orders:
         if order != orders[0] and sorted(order) == sorted(orders[0]):
             raise Broken(f"the same devices came as {some(orders[0])} and as {some(order)}")

@@ -251,6 +251,11 @@ class Rig:
         """A while in which nobody does anything. A plugin that ends meanwhile is left so."""
         await asyncio.sleep(seconds)
 
+    async def settle(self, after: str) -> None:
+        """After streams of our own ended: a plugin may take that for the kubelet's end, and registers again."""
+        await self.rest(self.patience.quiet_s)
+        await self.until(lambda: self.streaming, f"{after}: it was not registered")
+
     # What scenarios ask for.
 
     @asynccontextmanager
