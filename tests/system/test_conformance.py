@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.docs.blocks import ROOT, read_blocks
-from tests.system.process import fairlead
+from tests.system.process import fairlead, program
 
 from fairlead.standin.conformance import SCENARIOS, Command, Patience, run
 from fairlead.standin.conformance.subject import HARD_CODED
@@ -113,6 +115,28 @@ async def test_the_list_names_every_scenario_with_its_level_and_rule():
     assert "C62  advised   removes its socket" in out
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_run_that_is_broken_off_leaves_nothing_behind(number: signal.Signals, tmp_path: Path):
+    told = tmp_path / "told"
+    script = f"echo $$ $DP_DIR > {told}.new; mv {told}.new {told}; sleep 60 & wait"
+    async with program("-m", "fairlead", "conformance", "--", "sh", "-c", script) as running:
+        await asyncio.to_thread(wait_for, told)
+        running.send(number)
+        assert await running.ends() == 128 + number
+        assert not running.lines
+    pid, directory = told.read_text().split()
+    assert not os.path.lexists(f"/proc/{pid}")
+    assert not os.path.lexists(directory)
+
+
+def wait_for(path: Path) -> None:
+    """Nobody tells us of a file: look for it."""
+    end_s = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < end_s, f"{path} never came"
+        time.sleep(0.02)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 async def test_a_plugin_that_hard_codes_the_path_gets_a_directory_of_its_own():
     before = HARD_CODED.exists()
@@ -125,10 +149,10 @@ async def test_a_plugin_that_hard_codes_the_path_gets_a_directory_of_its_own():
     assert str(HARD_CODED) not in mounts
 
 
-async def test_without_root_a_private_mount_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_without_root_a_private_mount_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     from fairlead.cli.conformance import judge
     from fairlead.model.errors import HostError
 
     with pytest.raises(HostError, match="needs root"):
-        await asyncio.to_thread(judge, ["true"], private_mount=True)
+        judge(["true"], private_mount=True)

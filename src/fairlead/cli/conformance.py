@@ -9,8 +9,10 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from fairlead.backends.strict import did_you_mean
 from fairlead.cli.draw import colourful, paint, short
@@ -59,13 +61,15 @@ def judge(
     progress = suite.Progress() if as_json else Lines(len(chosen), _width()).progress()
     work = suite.run(command, chosen, patience=suite.Patience.of(timeout_s), resource=resource, progress=progress)
     try:
-        card = asyncio.run(work)
+        card = asyncio.run(_stoppable(work))
     except suite.CannotStart as error:
         raise UsageError(str(error)) from None
     except suite.NeedsRoot as error:
         raise HostError(str(error)) from None
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
     if as_json:
         print(json.dumps(card.facts(), indent=2))  # noqa: T201 - this is the answer
     elif not card.trouble:
@@ -73,6 +77,14 @@ def judge(
     if card.trouble:
         sys.stderr.write(f"fairlead: there is nothing to play with: {card.trouble}\n")
     return 0 if card.conforms else 1
+
+
+async def _stoppable(work: Coroutine[Any, Any, suite.Card]) -> suite.Card:
+    """SIGTERM ends the run as Ctrl-C does: with everything that it started."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await work
 
 
 def choose(only: str) -> list[suite.Scenario]:
