@@ -305,7 +305,9 @@ class Rig:
     # Inside.
 
     def _make_kubelet(self) -> Kubelet:
-        timings = Timings(dial_s=self.patience.wait_s, redial_s=0.1)
+        # A plugin that served too early for a restarting kubelet learns of it when this dial fails. A true kubelet
+        # dials for 10 s; here the dial must leave time for what the plugin does next.
+        timings = Timings(dial_s=self.patience.wait_s / 4, redial_s=0.1)
         kubelet = Kubelet(self._root / "k", timings=timings, rate_limit=False)
         kubelet.taps.on_register = self._heard_register
         kubelet.taps.on_list = self._heard_list

@@ -70,7 +70,7 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         "first-change-only": ("C41 C42", "C42"),
         "start-blind": ("C41 C43", "C43"),
         "gives-up-unavailable": ("C44 C51", "C44 C51"),
-        "streams-only": ("C41 C45 C47-C49", "C45 C48"),
+        "streams-only": ("C45 C47 C48", "C45 C48"),
         "deaf-after-allocate": ("C41 C46", "C46"),
         "no-stream-watch": ("C41 C47 C48 C56", "C47 C56"),
         "no-own-watch": ("C41 C47-C49", "C48"),
