@@ -78,7 +78,7 @@ def main() -> int:
             events, command = ev.read(args.replay.read_text()), f"--seed {seed} --replay {args.replay}"
         else:
             events, command = ev.generate(seed, args.events), f"--seed {seed} --events {args.events}"
-        say(f"campaign: seed {seed}, {len(events)} events")
+        say(f"campaign: seed {seed}, {len(events)} events (python -m tests.campaign {command})")
         result = play(events, seed, f"python -m tests.campaign {command}")
         if result.failure is not None:
             if not args.no_shrink and args.replay is None:

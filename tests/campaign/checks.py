@@ -26,6 +26,8 @@ class Checks:
         self._node = node
         # Per unit: the slots it has listed while a pod held them.
         self._listed: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+        # Per source: the devices it had at the last look.
+        self._found: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
         self.faults: list[str] = []  # what the loop was told of and nobody handled
 
     def on_loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -47,8 +49,16 @@ class Checks:
                 raise Violation(f"{kind}: {fact.keys if fact else 'no longer in the journal'}")
         if len(journal.tail(1 << 30)) > CAPACITY:
             raise Violation("the journal grows")
+        self._check_scans()
         self._check_units()
         self._check_pods()
+
+    def _check_scans(self) -> None:
+        for source in self._node.sources().values():
+            known = {device.id for device in source.findings.devices}
+            if source.problem and (gone := self._found.get(source, set()) - known):
+                raise Violation(f"{source.name}: a scan that failed withdrew {sorted(gone)}")
+            self._found[source] = known
 
     def _check_units(self) -> None:
         for name, unit in self._node.daemon.supervisor.units.items():

@@ -77,7 +77,9 @@ class Source:
 
     @property
     def conditions(self) -> Mapping[DeviceId, Condition]:
-        return {device: track.condition for device, track in self.tracks.items()}
+        """Of its own devices only: what is remembered of others is old, and whoever has them knows better."""
+        mine = (device.id for device in self.findings.devices)
+        return {device: self.tracks[device].condition for device in mine if device in self.tracks}
 
     async def run(self) -> None:
         """Until cancelled; then the backend is closed."""
