@@ -63,7 +63,8 @@ WEIGHTS = {
     "status": 2,
 }
 QUIET = "quiet"
-QUIET_EVERY = 60
+# Events between two quiets. A few: what one fault does is not mended by the next. Many: faults meet.
+SPELLS = (2, 5, 15, 60, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +81,18 @@ def generate(seed: int, count: int) -> list[Event]:
     """The same seed gives the same list; a longer one begins with the shorter."""
     rng = random.Random(f"campaign {seed}")
     kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
-    events = []
-    for number in range(1, count + 1):
+    events: list[Event] = []
+    left = rng.choice(SPELLS)
+    for _ in range(count):
         kind = rng.choices(kinds, weights)[0]
         gap_s = rng.choices(
             (0.0, 0.001, rng.uniform(0.01, 0.3), rng.uniform(0.5, 12.0), rng.uniform(20.0, 90.0)), (30, 32, 22, 14, 2)
         )[0]
         events.append(Event(kind, rng.randrange(1 << 30), round(gap_s, 4)))
-        if number % QUIET_EVERY == 0:
+        left -= 1
+        if not left:
             events.append(Event(QUIET))
+            left = rng.choice(SPELLS)
     return events if events and events[-1].kind == QUIET else [*events, Event(QUIET)]
 
 
