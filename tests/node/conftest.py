@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import statistics
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from tests.node import verdict
 from tests.node.cluster import Cluster
 from tests.node.daemon import Fairlead
+from tests.node.rig import needs, process
 from tests.node.rig import node as rig
 from tests.node.rig.node import start_kubelet
 from tests.node.rig.places import LOGS
@@ -35,32 +38,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def node(pytestconfig: pytest.Config) -> Iterator[None]:
+def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A node that is up already is used and left alone; else it is brought up here and taken down."""
-    found = rig.is_up()
-    aloud = pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled
-    if not found:
+    aloud = request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled
+    with ExitStack() as stack:
         try:
-            with aloud():  # minutes the first time: the progress must be seen
-                print(file=sys.stderr)
-                rig.up()
+            needs.check()
+            stack.enter_context(process.alone())
+            found = rig.is_up()
+            if not found:
+                with aloud():  # minutes the first time: the progress must be seen
+                    print(file=sys.stderr)
+                    rig.up()
         except NodeMissingError as missing:
             if os.environ.get("CI") == "true":
                 pytest.fail(f"CI must be able to run a node: {missing}", pytrace=False)
             pytest.skip(str(missing))
-    log = LOGS / "kubelet.log"
-    start = log.stat().st_size
-    try:
-        yield
-        with log.open(errors="replace") as lines:
-            lines.seek(start)
-            complaints = verdict.complaints(lines)
-    finally:
-        if not found:
-            with aloud():
-                print(file=sys.stderr)
-                rig.down()
-    assert not complaints, "the kubelet holds this against us:\n" + "".join(complaints)
+        log = LOGS / "kubelet.log"
+        start = log.stat().st_size
+        try:
+            yield
+            with log.open(errors="replace") as lines:
+                lines.seek(start)
+                complaints = verdict.complaints(lines)
+        finally:
+            if not found:
+                with aloud():
+                    print(file=sys.stderr)
+                    if request.session.testsfailed:
+                        kept = shutil.copytree(LOGS, tmp_path_factory.getbasetemp() / "node-logs")
+                        print(f"· the node's logs are kept in {kept}", file=sys.stderr)
+                    rig.down()
+        assert not complaints, "the kubelet holds this against us:\n" + "".join(complaints)
 
 
 @pytest.fixture

@@ -97,9 +97,9 @@ def stop_kubelet(with_signal: signal.Signals = signal.SIGTERM) -> None:
 
 
 def _prepare(programs: dict[str, Path]) -> None:
-    for directory in (STATE, RUN, BIN, LOGS, PIDS, PODS, CERTS, CONFIG, CNI, KUBELET):
+    for directory in (STATE, RUN, BIN, LOGS, PIDS, PODS, CERTS, CONFIG, CNI):
         directory.mkdir(parents=True, exist_ok=True)
-    OURS.touch()
+    sweep.mark_kubelet()
     traces.remember()
     for name, binary in programs.items():
         (BIN / name).symlink_to(binary)

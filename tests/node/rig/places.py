@@ -8,6 +8,7 @@ NODE = "fairlead-node"
 # Short, because a socket's path may have 107 bytes.
 STATE = Path("/var/lib/fairlead-node")
 RUN = Path("/run/fairlead-node")
+LOCK = Path("/run/lock/fairlead-node")  # stays: removing it would let two hold it
 LOGS = STATE / "logs"
 BIN = STATE / "bin"  # links to the programs, so that a later command finds the same ones
 PIDS = STATE / "pids"

@@ -5,17 +5,29 @@ A pid alone may belong to somebody else by now; pid and start time together do n
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.node.rig.places import LOGS, PIDS
-from tests.node.rig.steps import NodeFailedError, until
+from tests.node.rig.places import LOCK, LOGS, PIDS
+from tests.node.rig.steps import NodeFailedError, NodeMissingError, until
 
 END_S = 20.0
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """One run of tests or one command at a time: there is one node."""
+    with LOCK.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise NodeMissingError("another run uses the node; wait until it has ended") from None
+        yield
 
 
 def start(name: str, command: Sequence[str | Path]) -> None:

@@ -21,10 +21,11 @@ from tests.node.rig.places import (
     STATE,
 )
 
-CDI = STATE / "cdi"
+CDI = STATE / "cdi"  # specs of devices that the runtime itself puts into containers
 
 
 def write(shim: Path) -> None:
+    CDI.mkdir(exist_ok=True)
     (CONFIG / "containerd.toml").write_text(_containerd(shim))
     _json(CNI / "10-fairlead-node.conflist", _network())
     _json(CONFIG / "kubelet.json", _kubelet())

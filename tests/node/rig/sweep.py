@@ -14,11 +14,12 @@ from pathlib import Path
 
 from tests.node.rig import process, traces
 from tests.node.rig.images import SPACE
-from tests.node.rig.places import CONTAINERD, KUBELET, OURS, PIDS, PODS, RUN, STATE
+from tests.node.rig.places import CONTAINERD, KUBELET, OURS, PIDS, PLUGINS, PODS, RUN, STATE
 from tests.node.rig.steps import NodeFailedError, until
 
 CGROUPS = Path("/sys/fs/cgroup")
 RESULTS = Path("/var/lib/cni/results")  # the network library remembers here what it made
+MADE = "/"  # what the marker says when the kubelet's directory was not there before; else it names what was
 LINKS = Path("/var/log/containers")  # the kubelet links to what containers print
 SANDBOX_S = 20.0
 
@@ -65,8 +66,32 @@ def sweep() -> None:
 def forget() -> None:
     """Last of all: without the state directory nobody knows any more what was there before."""
     if OURS.exists():
-        shutil.rmtree(KUBELET, ignore_errors=True)
+        _empty_kubelet()
     shutil.rmtree(STATE, ignore_errors=True)
+
+
+def mark_kubelet() -> None:
+    """Makes the kubelet's directory ours, and writes down what was there before."""
+    found = _names(PLUGINS) if KUBELET.exists() else [MADE]
+    PLUGINS.mkdir(parents=True, exist_ok=True)
+    OURS.write_text("\n".join(found))
+
+
+def _empty_kubelet() -> None:
+    """All of it if we made it. A plug-in directory that was there before stays: it may be somebody's mount point."""
+    before = OURS.read_text().splitlines()
+    if before == [MADE]:
+        shutil.rmtree(KUBELET, ignore_errors=True)
+        return
+    for entry in KUBELET.iterdir():
+        if entry.is_dir() and entry != PLUGINS:
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry != PLUGINS:
+            entry.unlink(missing_ok=True)
+    for entry in PLUGINS.iterdir():
+        # Sockets have living owners, who remove them. Locks and checkpoints do not.
+        if entry.name not in before and (entry.is_file() or entry.name == "kubelet.sock"):
+            entry.unlink(missing_ok=True)
 
 
 def leftovers() -> list[str]:
