@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 GEN := src/fairlead/standin/_gen
-.PHONY: help demo test lint fmt campaign soak fuzz bench proto clean node-test node-test-full node-up node-down
+.PHONY: help demo test lint fmt campaign soak fuzz bench proto clean node-test node-test-full node-up node-down conformance
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ node-up: $(VENV)/.ready ## starts that node and leaves it running
 
 node-down: $(VENV)/.ready ## ends it and removes everything of it
 	@$(BIN)/python -m tests.node.rig down
+
+conformance: $(VENV)/.ready ## the conformance suite against our own plugins, and against broken ones
+	@$(BIN)/python -m pytest -m conformance -n 2 tests/system/test_conformance.py tests/unit/standin/conformance
 
 campaign: $(VENV)/.ready ## 10,000 seeded faults against the daemon and a kubelet; SEED=N for others
 	@$(BIN)/python -m tests.campaign --events 10000 --seed $(or $(SEED),1)

@@ -33,7 +33,7 @@ rules: [{resource: acme.example/widget}]
 # What our own plugins have no part in: they do not ask for PreStartContainer, or have no unhealthy device.
 PREPARES, SICK = "C33", "C24"
 
-pytestmark = pytest.mark.timeout(240)  # a run takes 40 s on a quiet machine
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(240)]  # a run takes 40 s on a quiet machine
 
 
 async def card(*command: str, **variables: str) -> dict[str, str]:

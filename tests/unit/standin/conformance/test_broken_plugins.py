@@ -14,6 +14,8 @@ from fairlead.standin.conformance import SCENARIOS, Level, Scenario
 from fairlead.standin.conformance.client import Answer
 from fairlead.standin.conformance.scenario import Broken
 
+pytestmark = pytest.mark.conformance
+
 # chapter: mistake: (scenarios played, scenarios that fail)
 MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
     "registration": {
