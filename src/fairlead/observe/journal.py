@@ -12,7 +12,7 @@ import os
 import select
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -89,21 +89,30 @@ def to_stderr(form: Callable[[Fact], str]) -> Write:
 
     def write(facts: Sequence[Fact]) -> None:
         nonlocal dropped
-        for fact in facts:
-            line = form(fact)
-            if dropped:
-                line = form(Fact(fact.seq, fact.at_s, "log-dropped", {"lines": dropped})) + "\n" + line
-            if _put(line):
-                dropped = 0
-            else:
-                dropped += 1
+        lines = [form(fact) for fact in facts]
+        if dropped:
+            lines.insert(0, form(Fact(facts[0].seq, facts[0].at_s, "log-dropped", {"lines": dropped})))
+        for count, chunk in _chunks(lines):
+            dropped = 0 if _put(chunk) else dropped + count
 
     return write
 
 
-def _put(line: str) -> bool:
-    """Whether the line was taken. A pipe that polls as writable takes PIPE_BUF bytes without waiting."""
-    data = line.encode(errors="replace")[: select.PIPE_BUF - 1] + b"\n"
+def _chunks(lines: Iterable[str]) -> Iterator[tuple[int, bytes]]:
+    """Lines put together, each chunk small enough to be written without waiting; and how many each holds."""
+    count, chunk = 0, b""
+    for line in lines:
+        data = line.encode(errors="replace")[: select.PIPE_BUF - 1] + b"\n"
+        if chunk and len(chunk) + len(data) > select.PIPE_BUF:
+            yield count, chunk
+            count, chunk = 0, b""
+        count, chunk = count + 1, chunk + data
+    if chunk:
+        yield count, chunk
+
+
+def _put(data: bytes) -> bool:
+    """Whether the data was taken. A pipe that polls as writable takes PIPE_BUF bytes without waiting."""
     try:
         fd = sys.stderr.fileno()
         poll = select.poll()
@@ -115,7 +124,7 @@ def _put(line: str) -> bool:
     except (OSError, ValueError, AttributeError):
         # Closed, or not a file at all: whoever reads the log may have gone, and that is no reason to stop serving.
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            sys.stderr.write(data.decode())
+            sys.stderr.write(data.decode(errors="replace"))
     return True
 
 

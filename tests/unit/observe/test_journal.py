@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 from collections.abc import Sequence
 
 from tests.clock import FakeClock
 
-from fairlead.observe.journal import Fact, Journal, json_line, text_line, to_stderr
+from fairlead.observe.journal import Fact, Journal, _chunks, json_line, text_line, to_stderr
 
 
 async def test_a_fact_is_written_after_the_present_step_not_within_it():
@@ -83,3 +84,12 @@ def test_a_long_list_is_cut_when_it_is_recorded():
     journal = Journal(FakeClock())
     journal.record("allocated", slots=tuple(f"s{n}" for n in range(16_000)))
     assert len(journal.tail()[0].keys["slots"]) == 9
+
+
+def test_lines_are_put_together_but_never_beyond_what_a_pipe_takes_at_once():
+    lines = ["x" * 1000] * 10 + ["y" * 9000]
+    chunks = list(_chunks(lines))
+    assert sum(count for count, _ in chunks) == 11
+    assert all(len(chunk) <= select.PIPE_BUF for _, chunk in chunks)
+    assert len(chunks) == 4
+    assert b"".join(chunk for _, chunk in chunks).count(b"\n") == 11
