@@ -1,4 +1,4 @@
-"""Fairlead as a process on the node: started, signalled, steered, and read by its journal."""
+"""Fairlead as a process on the node, in its mount namespace: started, signalled, steered, and read by its journal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tests.node.rig import house
 from tests.node.rig.steps import NodeFailedError, until
 
 END_S = 10.0
@@ -55,7 +56,7 @@ class Fairlead:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *words],
+                house.inside(sys.executable, *words),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -16,7 +16,7 @@ from tests.node.daemon import HEALTH
 from tests.node.rig.api import Api, RefusedError
 from tests.node.rig.images import load
 from tests.node.rig.node import start_kubelet, stop_kubelet
-from tests.node.rig.places import PLUGINS, POD_RESOURCES
+from tests.node.rig.places import INSIDE
 from tests.node.rig.steps import until
 
 SPACE = "fairlead"
@@ -33,7 +33,7 @@ CONFIG = {
 
 def manifest() -> dict[str, Any]:
     """No capability, no privilege, a read-only root, no account of its own: two directories of the host are enough."""
-    host = {"plugins": PLUGINS, "pod-resources": POD_RESOURCES.parent}
+    host = {"plugins": INSIDE / "device-plugins", "pod-resources": INSIDE / "pod-resources"}
     volumes: list[dict[str, Any]] = [{"name": name, "hostPath": {"path": str(path)}} for name, path in host.items()]
     mounts: list[dict[str, Any]] = [{"name": name, "mountPath": str(path)} for name, path in host.items()]
     volumes += [{"name": "config", "configMap": {"name": "fairlead"}}, {"name": "run", "emptyDir": {}}]

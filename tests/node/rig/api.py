@@ -8,7 +8,7 @@ import ssl
 from typing import Any
 
 from tests.node.rig import certificates
-from tests.node.rig.places import API_PORT, HOST
+from tests.node.rig.places import HOST, ports
 
 CALL_S = 15.0
 
@@ -30,7 +30,7 @@ class Api:
         return self.call("GET", path)
 
     def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        connection = http.client.HTTPSConnection(HOST, API_PORT, timeout=CALL_S, context=self._tls)
+        connection = http.client.HTTPSConnection(HOST, ports().api, timeout=CALL_S, context=self._tls)
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"Content-Type": kind, "Accept": "application/json"})

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
 from tests import toolchain
-from tests.node.rig.places import HOST, KUBELET, OURS, PORTS
+from tests.node.rig.places import MARK, STATE
 from tests.node.rig.steps import NodeMissingError, step
 
 PACKAGES = {
@@ -17,9 +16,7 @@ PACKAGES = {
     "containernetworking-plugins": Path("/usr/lib/cni/ptp"),
     "busybox-static": Path("/bin/busybox"),
 }
-TOOLS = ("openssl", "mount", "umount")
-# What a kubelet leaves there. A device plugin alone leaves its own socket, and that is no reason to refuse.
-KUBELET_TRACES = ("config.yaml", "pki", "pods", "plugins", "device-plugins/kubelet.sock")
+TOOLS = ("openssl", "mount", "unshare", "nsenter")
 HIERARCHIES = ("cpu", "cpuacct", "cpuset", "memory")  # what a kubelet asks of cgroup v1
 
 
@@ -31,8 +28,8 @@ def check_root() -> None:
 def check() -> None:
     """Says why this machine cannot run a node, before anything is built."""
     check_root()
-    if not OURS.exists() and any((KUBELET / trace).exists() for trace in KUBELET_TRACES):
-        raise NodeMissingError(f"{KUBELET} belongs to another kubelet; this rig does not touch it")
+    if STATE.exists() and not MARK.exists() and any(STATE.iterdir()):
+        raise NodeMissingError(f"{STATE} holds something else; name an empty directory in NODE_STATE")
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         raise NodeMissingError(f"these commands are missing: {', '.join(missing)}")
@@ -45,16 +42,6 @@ def check() -> None:
         toolchain.find_go()
     except toolchain.ToolchainMissingError as missing_go:
         raise NodeMissingError(str(missing_go)) from None
-
-
-def check_ports() -> None:
-    for port in PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                raise NodeMissingError(f"port {port} is taken by another program") from None
 
 
 def install() -> None:

@@ -11,27 +11,26 @@ import sys
 import time
 from pathlib import Path
 
-from tests.node.rig import certificates, images, needs, process, settings, sweep, traces
+from tests.node.rig import certificates, groups, house, images, needs, process, settings, sweep
 from tests.node.rig.api import Api, RefusedError
 from tests.node.rig.places import (
-    API_PORT,
     BIN,
     CERTS,
     CNI,
     CONFIG,
     CONTAINERD,
-    ETCD_PEER_PORT,
-    ETCD_PORT,
     HOST,
-    KUBELET,
+    INSIDE,
     LOGS,
+    MARK,
     NODE,
-    OURS,
     PIDS,
     PODS,
     RUN,
     SERVICES_RANGE,
     STATE,
+    choose_ports,
+    ports,
 )
 from tests.node.rig.steps import NodeFailedError, step
 
@@ -45,11 +44,10 @@ def is_up() -> bool:
 def up() -> dict[str, Path]:
     """From nothing to a Ready node. What fails half-way is taken down again."""
     needs.check()
-    if STATE.exists() or OURS.exists():
+    if STATE.exists():
         down()
     needs.install()
     programs = needs.build()
-    needs.check_ports()
     began = time.monotonic()
     try:
         _prepare(programs)
@@ -82,8 +80,8 @@ def down() -> None:
 
 def start_kubelet(*, wait: bool = True) -> None:
     binary = (BIN / "kubelet").resolve()
-    names = [f"--kubeconfig={CONFIG}/kubelet.kubeconfig", f"--hostname-override={NODE}", f"--root-dir={KUBELET}"]
-    process.start("kubelet", [binary, f"--config={CONFIG}/kubelet.json", *names, "--v=2"])
+    names = [f"--kubeconfig={CONFIG}/kubelet.kubeconfig", f"--hostname-override={NODE}", f"--root-dir={INSIDE}"]
+    process.start("kubelet", house.inside(binary, f"--config={CONFIG}/kubelet.json", *names, "--v=2"))
     if wait:
         wait_ready()
 
@@ -99,8 +97,9 @@ def stop_kubelet(with_signal: signal.Signals = signal.SIGTERM) -> None:
 def _prepare(programs: dict[str, Path]) -> None:
     for directory in (STATE, RUN, BIN, LOGS, PIDS, PODS, CERTS, CONFIG, CNI):
         directory.mkdir(parents=True, exist_ok=True)
-    sweep.mark_kubelet()
-    traces.remember()
+    MARK.touch()
+    choose_ports()
+    groups.make()
     for name, binary in programs.items():
         (BIN / name).symlink_to(binary)
     with step("making certificates"):
@@ -110,8 +109,9 @@ def _prepare(programs: dict[str, Path]) -> None:
 
 def _start(programs: dict[str, Path]) -> None:
     with step("starting etcd and containerd"):
+        house.open_house()
         _etcd(programs["etcd"])
-        process.start("containerd", [programs["containerd"], "--config", CONFIG / "containerd.toml"])
+        process.start("containerd", house.inside(programs["containerd"], "--config", CONFIG / "containerd.toml"))
         process.wait(CONTAINERD.exists, "containerd listens", "containerd")
     with step("starting kube-apiserver"):
         _apiserver(programs["kube-apiserver"])
@@ -125,7 +125,7 @@ def _start(programs: dict[str, Path]) -> None:
 
 
 def _etcd(binary: Path) -> None:
-    client, peer = f"http://{HOST}:{ETCD_PORT}", f"http://{HOST}:{ETCD_PEER_PORT}"
+    client, peer = f"http://{HOST}:{ports().etcd}", f"http://{HOST}:{ports().etcd_peer}"
     urls = [f"--listen-client-urls={client}", f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}"]
     urls += [f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}"]
     # The state is thrown away: nothing is worth waiting for the disk.
@@ -135,10 +135,10 @@ def _etcd(binary: Path) -> None:
 def _apiserver(binary: Path) -> None:
     key = certificates.file
     flags = {
-        "etcd-servers": f"http://{HOST}:{ETCD_PORT}",
+        "etcd-servers": f"http://{HOST}:{ports().etcd}",
         "bind-address": HOST,
         "advertise-address": HOST,
-        "secure-port": str(API_PORT),
+        "secure-port": str(ports().api),
         "endpoint-reconciler-type": "none",  # there is no address that pods could reach it at
         "service-cluster-ip-range": SERVICES_RANGE,
         "authorization-mode": "Node,RBAC",
@@ -164,6 +164,8 @@ def _controllers(programs: dict[str, Path]) -> None:
     # Each controller as itself: the manager's own account may do little more than lend them theirs.
     accounts += [f"--root-ca-file={certificates.file('ca', 'crt')}", "--use-service-account-credentials=true"]
     who = f"--kubeconfig={CONFIG}/controller-manager.kubeconfig"
+    # It makes the usual directory for drivers of volumes if it is not told of another.
+    accounts += [f"--flex-volume-plugin-dir={STATE}/volume-plugins"]
     process.start("kube-controller-manager", [programs["kube-controller-manager"], who, *accounts, *quiet])
 
 

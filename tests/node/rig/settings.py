@@ -8,17 +8,17 @@ from typing import Any
 
 from tests.node.rig import certificates
 from tests.node.rig.places import (
-    API,
     CNI,
     CONFIG,
     CONTAINERD,
-    KUBELET_HEALTH_PORT,
-    KUBELET_PORT,
+    NAME,
     PAUSE_IMAGE,
     PODS,
     PODS_RANGE,
     RUN,
     STATE,
+    api_address,
+    ports,
 )
 
 CDI = STATE / "cdi"  # specs of devices that the runtime itself puts into containers
@@ -69,7 +69,7 @@ path = "{STATE}/opt"
 
 def _network() -> dict[str, Any]:
     addresses = {"type": "host-local", "ranges": [[{"subnet": PODS_RANGE}]], "dataDir": str(STATE / "addresses")}
-    return {"cniVersion": "1.0.0", "name": "fairlead-node", "plugins": [{"type": "ptp", "ipam": addresses}]}
+    return {"cniVersion": "1.0.0", "name": NAME, "plugins": [{"type": "ptp", "ipam": addresses}]}
 
 
 def _kubelet() -> dict[str, Any]:
@@ -77,8 +77,8 @@ def _kubelet() -> dict[str, Any]:
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": "0.0.0.0",  # the node's address is not loopback, and `kubectl logs` goes there
-        "port": KUBELET_PORT,
-        "healthzPort": KUBELET_HEALTH_PORT,
+        "port": ports().kubelet,
+        "healthzPort": ports().kubelet_health,
         "containerRuntimeEndpoint": f"unix://{CONTAINERD}",
         "podLogsDir": str(PODS),
         "volumePluginDir": str(STATE / "volume-plugins"),
@@ -94,7 +94,7 @@ def _kubelet() -> dict[str, Any]:
         "failCgroupV1": False,
         "makeIPTablesUtilChains": False,
         "cgroupDriver": "cgroupfs",
-        "cgroupsPerQOS": False,
+        "cgroupRoot": f"/{NAME}",
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
         "evictionHard": {"memory.available": "10Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
@@ -111,7 +111,10 @@ def _kubeconfig(name: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
-            {"name": "node", "cluster": {"server": API, "certificate-authority": certificates.file("ca", "crt")}}
+            {
+                "name": "node",
+                "cluster": {"server": api_address(), "certificate-authority": certificates.file("ca", "crt")},
+            }
         ],
         "users": [{"name": name, "user": who}],
         "contexts": [{"name": "node", "context": {"cluster": "node", "user": name}}],
