@@ -58,6 +58,13 @@ class Plugin:
     def prepare(self, grant: Grant) -> Any:
         """Called before each start of a container that holds the grant. Raise to keep it from starting."""
 
+    def wait_for(self) -> Any:
+        """What must happen before the kubelet is told of the resource: a text, or None when it may be told now.
+
+        Asked before each registration, that after a kubelet restart too, and again every second until it is None.
+        """
+        return None
+
 
 def plugin(resource: str, *, replicas: int = 1) -> Callable[[Discover], Plugin]:
     """Makes a plugin of a function that returns devices."""
@@ -78,6 +85,8 @@ def backend_of(given: Plugin, name: str, clock: Clock) -> Backend:
         parts.insert(0, _Checking)
     if kind.prepare is not Plugin.prepare:
         parts.insert(0, _Preparing)
+    if kind.wait_for is not Plugin.wait_for:
+        parts.insert(0, _Waiting)
     adapter = type("PluginBackend", tuple(parts), {})
     made: Backend = adapter(given, name, clock)
     return made
@@ -133,6 +142,14 @@ class _Preparing(_Adapter):
             raise
         except Exception as error:
             raise FairleadError(f"{self.name}: prepare failed: {error}") from error
+
+
+class _Waiting(_Adapter):
+    async def wait_for(self) -> str:
+        found = await self._call(self._plugin.wait_for)
+        if found is None or isinstance(found, str):
+            return found or ""
+        raise UsageError(f"{self.name}: wait_for gave {found!r:.80}; give None, or what to wait for as a text")
 
 
 def _listed(function: Callable[..., Any]) -> Callable[..., Any]:

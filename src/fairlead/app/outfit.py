@@ -29,7 +29,16 @@ def make_outfit(sources: Callable[[], Mapping[str, Source]]) -> Outfit:
             if source is not None and source.prepare is not None:
                 await source.prepare(part)
 
-    return Outfit(edits, prepare)
+    async def wait_for(resource: Resource) -> str:
+        known = sources()
+        by_id = resource.inventory.by_id
+        for name in sorted({by_id[device].backend for device in resource.slots_of if device in by_id}):
+            source = known.get(name)
+            if source is not None and source.wait_for is not None and (reason := await source.wait_for()):
+                return reason
+        return ""
+
+    return Outfit(edits, prepare, wait_for=wait_for)
 
 
 def _split(resource: Resource, grant: Grant) -> list[tuple[str, Grant]]:

@@ -85,7 +85,7 @@ def _resource(unit: Unit, holders: Mapping[tuple[ResourceName, SlotId], Holder])
         "socket": str(unit.socket),
         "phase": unit.life.phase.value,
         "since_s": unit.since_s,
-        "reason": unit.life.reason,
+        "reason": unit.waits_for or unit.life.reason,
         "attempt": unit.life.attempt,
         "problem": unit.problem,
     }

@@ -20,7 +20,7 @@ from fairlead.model.errors import FairleadError
 from fairlead.model.health import Cause, CauseKind, Condition
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId
-from fairlead.model.ports import Backend, Clock, Closes, EditsGrants, Prepares, Probes, Watches
+from fairlead.model.ports import Backend, Clock, Closes, EditsGrants, Prepares, Probes, Waits, Watches
 from fairlead.policy import health
 
 RETRY_S = 5.0
@@ -73,6 +73,7 @@ class Source:
         # What the backend can do is looked up once: a runtime check of a Protocol costs more than the call it guards.
         self.edits: Callable[[Grant], Edits] = backend.edits if isinstance(backend, EditsGrants) else _nodes_of
         self.prepare = backend.prepare if isinstance(backend, Prepares) else None
+        self.wait_for = backend.wait_for if isinstance(backend, Waits) else None
         self._probing = backend if isinstance(backend, Probes) else None
 
     @property

@@ -44,11 +44,16 @@ def make_offer(resource: Resource) -> Offer:
     return Offer(resource, device_list(resource))
 
 
+async def _nothing(_resource: Resource) -> str:
+    return ""
+
+
 class Outfit(Struct, frozen=True):
-    """How grants become containers: supplied by whoever knows the backends."""
+    """How grants become containers, and whether they may yet: supplied by whoever knows the backends."""
 
     edits: Callable[[Resource, Grant], Edits]
     prepare: Callable[[Resource, Grant], Awaitable[None]]
+    wait_for: Callable[[Resource], Awaitable[str]] = _nothing  # what a registration waits for
 
 
 class Service:

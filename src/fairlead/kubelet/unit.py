@@ -31,6 +31,7 @@ from fairlead.wire.unix import SocketPathError, listen
 REGISTER_DEADLINE_S = 15.0
 CONNECT_DEADLINE_S = 5.0
 STOP_GRACE_S = 1.0
+LOOK_AGAIN_S = 1.0  # a registration that has to wait asks again after this
 
 
 class Place(Struct, frozen=True):
@@ -62,6 +63,7 @@ class Unit:
         self.life = lc.Life(watched=place.kubelet_socket is None)
         self.since_s = place.clock.now()
         self.problem = ""
+        self.waits_for = ""  # what keeps the registration back
         self.offer = make_offer(resource)
         self.socket = place.directory / place.socket_name(resource.name)
         self._outfit = outfit
@@ -202,6 +204,8 @@ class Unit:
         kubelet, serving = self._place.kubelet_socket, self._serving
         if kubelet is None or serving is None:
             return  # the plugin watcher calls us: see _watched_handlers
+        while await self._must_wait():
+            await self._place.clock.sleep(LOOK_AGAIN_S)
         try:
             channel = await Channel.connect(str(kubelet), timeout_s=CONNECT_DEADLINE_S)
             try:
@@ -223,11 +227,24 @@ class Unit:
         mine = asyncio.current_task()
         self._post(answer, lambda: self._register is mine)
 
+    async def _must_wait(self) -> bool:
+        """Whether a backend says that it is not yet time for the kubelet to know us."""
+        try:
+            reason = await self._outfit.wait_for(self.resource)
+        except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+            reason = f"{type(error).__name__}: {error}"
+        if reason and reason != self.waits_for:
+            self._place.record("waiting", resource=self.name, reason=reason)
+        self.waits_for = reason
+        return bool(reason)
+
     def _watched_handlers(self) -> dict[Method[Any, Any], Callable[..., Any]]:
         """What the plugin watcher asks: who are you, and did it work."""
         from fairlead.wire import pluginregistration as pr  # noqa: PLC0415 - the usual way to register needs it not
 
-        def info(_request: pr.InfoRequest, _call: Call) -> pr.PluginInfo:
+        async def info(_request: pr.InfoRequest, _call: Call) -> pr.PluginInfo:
+            if await self._must_wait():  # the kubelet asks again, each time a little later
+                raise RpcError(Status.UNAVAILABLE, self.waits_for)
             return pr.PluginInfo(
                 type="DevicePlugin", name=self.name, endpoint=str(self.socket), supported_versions=(dp.VERSION,)
             )

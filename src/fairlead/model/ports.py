@@ -70,6 +70,15 @@ class Prepares(Protocol):
 
 
 @runtime_checkable
+class Waits(Protocol):
+    """A backend that must come first. Asked before each registration, and again until there is nothing to wait for."""
+
+    async def wait_for(self) -> str:
+        """What the registration has to wait for. Empty: nothing."""
+        ...
+
+
+@runtime_checkable
 class Steers(Protocol):
     """A backend that takes orders from an operator over the daemon's own socket, such as the simulated one."""
 
