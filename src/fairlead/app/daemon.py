@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,15 +30,18 @@ from fairlead.kubelet.sockets import KUBELET_SOCKET, DirectoryLock, SocketWatch
 from fairlead.kubelet.supervisor import Supervisor
 from fairlead.kubelet.unit import Place
 from fairlead.model.clock import SystemClock
-from fairlead.model.errors import ConfigError, FairleadError, HostError, UsageError
+from fairlead.model.edits import Grant
+from fairlead.model.errors import BackendError, ConfigError, FairleadError, HostError, UsageError
 from fairlead.model.inventory import EMPTY
-from fairlead.model.names import DeviceId
+from fairlead.model.names import DeviceId, socket_name
 from fairlead.model.ports import Backend, Clock, Steers
+from fairlead.model.resource import Resource
 from fairlead.observe.control import Control
 from fairlead.observe.journal import Journal
 
 # Slots that left are looked after at this pace; who holds what is otherwise read only when somebody asks.
 HOLDERS_INTERVAL_S = 15.0
+EXCLUSIVE_INTERVAL_S = 5.0  # a device that is free again should be offered in both its forms soon
 HOLDERS_DEADLINE_S = 5.0
 RESETTLE_DEADLINE_S = 1.0  # nothing else is settled meanwhile
 
@@ -73,6 +77,7 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._stale = False
         self._ready = False
+        self._failure: FairleadError | None = None
         self._started_with = loaded.config
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -82,7 +87,7 @@ class Daemon:
         self._lock = DirectoryLock(self.directory, _lock_name(loaded.config.instance))
         self._watch = SocketWatch(self.directory, self.clock)
         self.supervisor = Supervisor(
-            make_outfit(lambda: self.sources.speaking),
+            make_outfit(lambda: self.sources.speaking, self._granted),
             Place(
                 directory=self.directory,
                 kubelet_socket=None if watched else self.directory / KUBELET_SOCKET,
@@ -90,6 +95,7 @@ class Daemon:
                 clock=self.clock,
                 record=self.journal.record,
                 whose=_command(),
+                socket_name=partial(socket_name, template=kubelet.socket_name),
             ),
         )
 
@@ -117,6 +123,8 @@ class Daemon:
                 if self._reload is not None:
                     self._spawn("config", FileWatch(Path(self.loaded.source), self.clock).run(self.reload))
                 await self._stopping.wait()
+            if self._failure is not None:
+                raise self._failure
         finally:
             self.journal.record("stopping")
             await self._end(control)
@@ -158,6 +166,15 @@ class Daemon:
     async def _await_first_scan(self) -> None:
         """Nothing is offered before every backend has spoken once: a device that is listed late is lost to its pod."""
         await self.sources.first_scans()
+        problems = [
+            f"backend {source.name}: {source.problem}" for source in self.sources.live.values() if source.problem
+        ]
+        if problems and self.loaded.config.scan.required:
+            self._failure = BackendError("; ".join(problems))
+            self.stop()
+            return
+        if any(rule.also for rule in self.loaded.rules):
+            await self.read_holders()
         self._ready = True
         self.settle()
         asyncio.get_running_loop().call_later(WARM_UP_AFTER_S, _warm_up)
@@ -185,6 +202,12 @@ class Daemon:
         self._note("rules", "; ".join(self.ledger.problems))
         self.supervisor.apply(resources)
 
+    def _granted(self, resource: Resource, grant: Grant) -> None:
+        # At once: the next Allocate may be for the same device in its other form.
+        if self.ledger.exclusive:
+            self.ledger.claim(resource.name, grant.slots, self.clock.monotonic())
+            self.settle()
+
     def _note(self, topic: str, problem: str) -> None:
         if problem and self.problems.get(topic) != problem:
             self.journal.record("problem", topic=topic, reason=problem)
@@ -195,7 +218,7 @@ class Daemon:
 
     async def _follow_holders(self) -> None:
         while True:
-            await self.clock.sleep(HOLDERS_INTERVAL_S)
+            await self.clock.sleep(EXCLUSIVE_INTERVAL_S if self.ledger.exclusive else HOLDERS_INTERVAL_S)
             if self.ledger.waiting:
                 await self.read_holders()
                 self.refresh()

@@ -13,7 +13,9 @@ from fairlead.model.edits import NO_EDITS, Edits, Grant
 from fairlead.model.resource import Resource
 
 
-def make_outfit(sources: Callable[[], Mapping[str, Source]]) -> Outfit:
+def make_outfit(
+    sources: Callable[[], Mapping[str, Source]], granted: Callable[[Resource, Grant], None] = lambda *_: None
+) -> Outfit:
     def edits(resource: Resource, grant: Grant) -> Edits:
         known = sources()
         parts = []
@@ -38,7 +40,7 @@ def make_outfit(sources: Callable[[], Mapping[str, Source]]) -> Outfit:
                 return reason
         return ""
 
-    return Outfit(edits, prepare, wait_for=wait_for)
+    return Outfit(edits, prepare, granted=granted, wait_for=wait_for)
 
 
 def _split(resource: Resource, grant: Grant) -> list[tuple[str, Grant]]:

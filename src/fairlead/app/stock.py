@@ -11,10 +11,12 @@ from fairlead.model.device import Device
 from fairlead.model.health import Condition
 from fairlead.model.inventory import NO_LINKS, Findings, Inventory, Links
 from fairlead.model.names import DeviceId, ResourceName, SlotId
-from fairlead.model.resource import Resource
+from fairlead.model.resource import Resource, Slot
 from fairlead.policy.retain import retain
-from fairlead.policy.rules import Assignment, Rule, assign
+from fairlead.policy.rules import Assignment, Rule, assign, rule_of
 from fairlead.policy.sharing import device_of
+
+CLAIM_S = 60.0  # an Allocate is under way no longer than this before pod-resources shows its pod
 
 
 def combine(findings: Iterable[Findings], conditions: Iterable[Mapping[DeviceId, Condition]] = ()) -> Inventory:
@@ -39,6 +41,9 @@ class Ledger:
         self._served: dict[ResourceName, Resource] = {}
         self.assignment = Assignment((), (), ())
         self.problems: tuple[str, ...] = ()
+        self.exclusive = False  # a device is offered in two forms
+        self._claims: dict[tuple[ResourceName, SlotId], float] = {}  # handed out, and when
+        self._held: Mapping[ResourceName, frozenset[SlotId]] | None = None  # as it was last known
 
     def settle(
         self,
@@ -51,7 +56,10 @@ class Ledger:
         """The resources to serve now. `held` None: nobody knows who holds what, so no slot leaves."""
         self.assignment = assign(inventory, rules)
         offered = {resource.name: resource for resource in self.assignment.resources}
-        named = {rule.resource: rule for rule in reversed(rules) if rule.resource is not None}
+        plain = dict.fromkeys(
+            name for rule in rules for part in (rule, *rule.also) if (name := part.resource) and not part.varies
+        )
+        named = {name: rule for name in {**plain, **offered, **self._served} if (rule := rule_of(name, rules))}
         problems = list(self.assignment.problems)
         served: dict[ResourceName, Resource] = {}
         for name in {**named, **self._served}:
@@ -70,15 +78,61 @@ class Ledger:
                     continue  # nothing to offer yet: the kubelet hears of a resource with its first device
                 resource = replace(before, slots=(), inventory=inventory)
                 if rule := named.get(name):
-                    resource = replace(resource, strategy=rule.strategy, extra=rule.extra)
+                    resource = replace(
+                        resource, strategy=rule.strategy, extra=rule.extra, per_container=rule.per_container
+                    )
             elif preparing and any(device.backend in preparing for device in _devices(resource)):
                 resource = replace(resource, prepare=True)
-            served[name] = retain(before, resource, mine, now_s=now_s)
+            kept = retain(before, resource, mine, now_s=now_s)
+            if kept.slots or name in plain or name not in named:
+                served[name] = kept  # a name made from devices goes with the last of them
         if held:
             served = _withhold(served, held)
+        self.exclusive = any(rule.also for rule in rules)
+        if self.exclusive:
+            served, unknown = self._exclude(served, held, now_s)
+            problems += unknown
         self._served = served
         self.problems = tuple(problems)
         return tuple(served[name] for name in sorted(served))
+
+    def claim(self, resource: ResourceName, slots: Iterable[SlotId], now_s: float) -> None:
+        """Slots were just handed out. Counts until the kubelet can be expected to say so itself."""
+        self._claims.update(((resource, slot), now_s) for slot in slots)
+
+    def _exclude(
+        self, served: dict[ResourceName, Resource], held: Mapping[ResourceName, frozenset[SlotId]] | None, now_s: float
+    ) -> tuple[dict[ResourceName, Resource], list[str]]:
+        """A device offered in two forms is given away in one of them."""
+        if held is not None:
+            self._claims = {key: at_s for key, at_s in self._claims.items() if now_s - at_s < CLAIM_S}
+            self._held = held
+        forms: dict[DeviceId, set[ResourceName]] = {}
+        takers: dict[DeviceId, set[ResourceName]] = {}
+        for name, resource in served.items():
+            taken = {slot for owner, slot in self._claims if owner == name}
+            taken |= (self._held or {}).get(name, frozenset())
+            for slot in resource.slots:
+                if slot.retired_s is None:
+                    forms.setdefault(slot.device, set()).add(name)
+                if slot.id in taken:
+                    takers.setdefault(slot.device, set()).add(name)
+        twofold = {device for device, names in forms.items() if len(names) > 1}
+        blind = self._held is None
+
+        def kept_back(name: ResourceName, slot: Slot) -> bool:
+            others = takers.get(slot.device, set()) - {name}
+            return slot.retired_s is None and slot.device in twofold and (blind or bool(others))
+
+        guarded = {
+            name: replace(
+                resource,
+                slots=tuple(replace(slot, withheld=True) if kept_back(name, slot) else slot for slot in resource.slots),
+            )
+            for name, resource in served.items()
+        }
+        why = "it is not known who holds what, so devices that are offered in two forms are kept back"
+        return guarded, [why] if blind and twofold else []
 
     @property
     def waiting(self) -> bool:

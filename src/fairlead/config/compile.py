@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairlead.backends.strict import Bytes, Path
-from fairlead.config.spec import Config, MatchSpec, Registration, RuleSpec
+from fairlead.config.spec import AlsoSpec, Config, MatchSpec, Registration, RuleSpec
 from fairlead.model.device import DeviceNode
 from fairlead.model.edits import Edits, Mount
 from fairlead.model.errors import InvalidName
-from fairlead.model.names import ResourceName, parse_resource_name, socket_name
+from fairlead.model.names import SOCKET_NAME, ResourceName, parse_resource_name, socket_name
 from fairlead.policy.rules import Match, Rule, check_rules
 
 Problem = tuple[Path, str]
@@ -26,6 +26,8 @@ SOCKET_PATH_MAX_BYTES = 107
 _ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _INSTANCE = r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?"
 _PERMISSIONS = r"(?!.*(.).*\1)[rwm]+"
+_SOCKET_NAME = r"(?!\.)(?!kubelet\.sock$)[-A-Za-z0-9_.{}]{1,100}"
+_FIELD = r"\{[A-Za-z][A-Za-z0-9_-]*\}"
 _BOUND = r"(>=|<=|>|<)\s*(.+)"
 
 
@@ -87,12 +89,22 @@ def _names(config: Config) -> Iterator[Problem]:
     if not directory:
         yield ("kubelet", "watcherDirectory" if watched else "directory"), "it is empty. Give the kubelet's directory"
     for number, rule in enumerate(config.rules):
-        size = len(f"{directory}/{socket_name(ResourceName(rule.resource))}".encode(errors="surrogatepass"))
-        if rule.resource and size > SOCKET_PATH_MAX_BYTES:
-            over = (
-                f"its socket in {directory} would have a path of {size} bytes; {SOCKET_PATH_MAX_BYTES} is the limit of"
-            )
-            yield ("rules", number, "resource"), f"{over} unix sockets. Use a shorter directory or resource name"
+        paths: list[tuple[Path, str]] = [(("rules", number, "resource"), rule.resource)]
+        paths += [(("rules", number, "also", place, "resource"), part.resource) for place, part in enumerate(rule.also)]
+        for path, resource in paths:
+            file = socket_name(ResourceName(resource), config.kubelet.socket_name)
+            size = len(f"{directory}/{file}".encode(errors="surrogatepass"))
+            if resource and size > SOCKET_PATH_MAX_BYTES:
+                limit = f"{SOCKET_PATH_MAX_BYTES} is the limit of unix sockets"
+                over = f"its socket in {directory} would have a path of {size} bytes; {limit}"
+                yield path, f"{over}. Use a shorter directory or resource name"
+    if not re.fullmatch(_SOCKET_NAME, config.kubelet.socket_name) or "{name}" not in config.kubelet.socket_name:
+        yield (
+            ("kubelet", "socketName"),
+            f"{config.kubelet.socket_name!r} must be a plain file name that holds {{name}}, such as {SOCKET_NAME}",
+        )
+    if any(rule.also for rule in config.rules) and not config.kubelet.pod_resources:
+        yield ("kubelet", "podResources"), "it is empty, but a rule has also: the pods must be known. Give the socket"
 
 
 def _absolute(path: Path, value: str) -> Iterator[Problem]:
@@ -104,23 +116,45 @@ def _absolute(path: Path, value: str) -> Iterator[Problem]:
 
 def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
     resource: ResourceName | None = None
+    also = tuple(_also(part, (*at, "also", number), problems) for number, part in enumerate(spec.also))
     if spec.exclude and spec.resource:
         problems.append((at, "has both resource and exclude. A device is either offered or left out"))
     elif not spec.exclude and not spec.resource:
         problems.append((at, "the key 'resource' is missing. Name it, such as example.com/gpu, or set exclude: true"))
     elif spec.resource:
-        try:
-            resource = parse_resource_name(spec.resource)
-        except InvalidName as error:
-            problems.append(((*at, "resource"), str(error)))
+        resource = _resource(spec.resource, (*at, "resource"), problems)
     return Rule(
         match=_match(spec.match, (*at, "match"), problems),
         resource=resource,
         replicas=spec.replicas,
         strategy=spec.placement,
         extra=_edits(spec, at, problems),
+        per_container=spec.per_container,
+        also=also,
         label=f"rules[{at[-1]}]",
     )
+
+
+def _also(spec: AlsoSpec, at: Path, problems: list[Problem]) -> Rule:
+    return Rule(
+        resource=_resource(spec.resource, (*at, "resource"), problems),
+        replicas=spec.replicas,
+        strategy=spec.placement,
+        per_container=spec.per_container,
+    )
+
+
+def _resource(text: str, at: Path, problems: list[Problem]) -> ResourceName | None:
+    """A name, or one with {attribute} in it: then its form is checked with a word in that place."""
+    try:
+        parse_resource_name(re.sub(_FIELD, "x", text))
+    except InvalidName as error:
+        problems.append((at, str(error)))
+        return None
+    domain = text.partition("/")[0]
+    if "{" in domain:
+        problems.append((at, f"{text!r}: the domain must be plain; {{attribute}} may stand after the '/'"))
+    return ResourceName(text)
 
 
 def _match(spec: MatchSpec, at: Path, problems: list[Problem]) -> Match:
@@ -135,6 +169,8 @@ def _match(spec: MatchSpec, at: Path, problems: list[Problem]) -> Match:
         memory_min_bytes=low,
         memory_max_bytes=high,
         numa=(spec.numa,) if isinstance(spec.numa, int) else tuple(spec.numa),
+        attributes=tuple((name, _many(globs)) for name, globs in spec.attributes.items()),
+        first=spec.first,
     )
 
 

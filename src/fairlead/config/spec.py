@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from fairlead.backends.strict import Seconds
+from fairlead.model.names import SOCKET_NAME
 from fairlead.model.resource import Strategy
 from fairlead.policy.health import Tuning
 
@@ -59,17 +60,46 @@ class MatchSpec(_Spec, frozen=True):
     memory: Annotated[str, _doc("Memory range: a comparison, or two bounds.", ">=40GiB", "16GiB..24GiB")] = ""
     numa: Annotated[int | list[int], _doc("NUMA nodes, one of which the device is near.", [0])] = []
     backend: Annotated[Globs, _doc("Name of the backend that found it, as globs.", "sim")] = []
+    attributes: Annotated[
+        dict[str, Globs], _doc("What the backend says of the device, by name, as globs.", {"profile": "1g.*"})
+    ] = {}
+    first: Annotated[
+        int, Meta(ge=0, description="Only so many of the devices that match, in the order of their index. 0: all.")
+    ] = 0
+
+
+class AlsoSpec(_Spec, frozen=True):
+    """The devices of a rule once more, cut otherwise. A pod that takes a device in one form keeps the other away."""
+
+    resource: Annotated[str, _doc("Name under which pods ask for them in this form.", "nvidia.com/gpu.shared")]
+    replicas: Annotated[int, Meta(ge=1, le=65536, description="How many slots each device is shared as.")] = 1
+    placement: Annotated[Strategy, _doc("As in the rule.")] = Strategy.ALIGNED
+    per_container: Annotated[int, Meta(ge=0, description="As in the rule.")] = 0
 
 
 class RuleSpec(_Spec, frozen=True):
     """Turns devices into a resource. Rules are tried in order; a device belongs to the first that matches."""
 
     match: Annotated[MatchSpec, _doc("Which devices. Left out: every device.")] = MatchSpec()
-    resource: Annotated[str, _doc("Name under which pods ask for the devices.", "nvidia.com/gpu")] = ""
+    resource: Annotated[
+        str,
+        _doc(
+            "Name under which pods ask for the devices. {attribute} stands for what the backend says of each.",
+            "nvidia.com/gpu",
+            "nvidia.com/mig-{profile}",
+        ),
+    ] = ""
     exclude: Annotated[bool, _doc("Leave the devices out. Instead of resource.")] = False
     replicas: Annotated[
         int, Meta(ge=1, le=65536, description="How many slots each device is shared as. 1: whole devices.")
     ] = 1
+    per_container: Annotated[
+        int, Meta(ge=0, description="How many slots one container may ask for. 0: any number.")
+    ] = 0
+    also: Annotated[
+        list[AlsoSpec],
+        _doc("Offers the same devices in a second form, whole beside shared. Needs kubelet.podResources."),
+    ] = []
     placement: Annotated[
         Strategy, _doc("aligned: best links; pack: fill what is in use; spread: use what is least in use.")
     ] = Strategy.ALIGNED
@@ -102,6 +132,9 @@ class KubeletSpec(_Spec, frozen=True):
     watcher_directory: Annotated[str, _doc("The kubelet's plugin-watcher directory.")] = (
         f"{KUBELET_ROOT}/plugins_registry"
     )
+    socket_name: Annotated[
+        str, _doc("Name of a resource's socket file. {domain} and {name} are the parts of the resource's name.")
+    ] = SOCKET_NAME
     pod_resources: Annotated[
         str, _doc("The kubelet's pod-resources socket, read to learn who holds what. Empty: do not ask.")
     ] = f"{KUBELET_ROOT}/pod-resources/kubelet.sock"
@@ -116,6 +149,9 @@ class ScanSpec(_Spec, frozen=True):
     deadline: Annotated[
         Seconds, _doc("A scan that takes longer counts as failed; the last inventory stays.", "30s")
     ] = _seconds(30)
+    required: Annotated[
+        bool, _doc("Whether the daemon ends when a backend's first scan fails. Else it waits, and scans again.")
+    ] = False
 
 
 class HealthSpec(_Spec, frozen=True):

@@ -53,6 +53,7 @@ class Outfit(Struct, frozen=True):
 
     edits: Callable[[Resource, Grant], Edits]
     prepare: Callable[[Resource, Grant], Awaitable[None]]
+    granted: Callable[[Resource, Grant], None] = lambda _resource, _grant: None
     wait_for: Callable[[Resource], Awaitable[str]] = _nothing  # what a registration waits for
 
 
@@ -109,14 +110,16 @@ class Service:
         try:
             if not request.container_requests:
                 raise BadAsk(f"{resource.name}: the request names no container")
-            answers = []
+            answers, grants = [], []
             for ask in request.container_requests:
                 grant = make_grant(resource, ask.device_ids)
                 answers.append(container_response(self._outfit.edits(resource, grant)))
+                grants.append(grant)
         except AskRefused as refusal:
             self._record("allocate-refused", resource=resource.name, reason=str(refusal))
             raise _as_rpc(refusal) from refusal
-        for ask in request.container_requests:
+        for ask, grant in zip(request.container_requests, grants, strict=True):
+            self._outfit.granted(resource, grant)
             self._record("allocated", resource=resource.name, slots=ask.device_ids)
         return dp.AllocateResponse(container_responses=tuple(answers))
 
@@ -145,6 +148,9 @@ def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
     if len(set(ids)) != len(ids):
         raise BadAsk(f"{resource.name}: the request names a device twice")
     slots = _slots(resource, ids)
+    if 0 < resource.per_container < len(ids):
+        most = resource.per_container
+        raise BadAsk(f"{resource.name}: one container may have {most} of it, not {len(ids)}: more would give no more")
     unfit = [(slot.id, _why(resource, slot)) for slot in slots if not resource.usable(slot)]
     if unfit:
         raise UnfitSlots(resource.name, unfit)

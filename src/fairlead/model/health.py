@@ -33,6 +33,7 @@ class Cause(Struct, frozen=True):
     code: str  # short and stable: "xid-79", "probe-timeout"
     kind: CauseKind
     message: str = ""
+    hold_s: float | None = None  # shortest time withdrawn for it; None: as for any other
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" if self.message else self.code

@@ -57,7 +57,10 @@ def parse_slot_id(text: str) -> SlotId:
     return SlotId(text)
 
 
-def socket_name(resource: ResourceName, prefix: str = "fairlead") -> str:
+SOCKET_NAME = "fairlead-{domain}_{name}.sock"
+
+
+def socket_name(resource: ResourceName, template: str = SOCKET_NAME) -> str:
     """The socket file of a resource. The domain is part of it: two vendors may both have a 'gpu'."""
     domain, _, name = resource.partition("/")
-    return f"{prefix}-{domain}_{name}.sock"
+    return template.replace("{domain}", domain).replace("{name}", name)

@@ -41,6 +41,7 @@ class Resource(Struct, frozen=True, dict=True, weakref=True):
     strategy: Strategy = Strategy.ALIGNED
     extra: Edits = NO_EDITS  # edits that the rule adds to every grant
     prepare: bool = False  # the kubelet must call before each container start
+    per_container: int = 0  # how many slots one container may have; 0: any number
 
     @cached_property
     def by_id(self) -> Mapping[SlotId, Slot]:

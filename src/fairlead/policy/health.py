@@ -137,7 +137,8 @@ def _fall(track: Track, cause: Cause, now_s: float, tuning: Tuning) -> Track:
     recent = tuple(fall_s for fall_s in track.falls if now_s - fall_s < tuning.flap_window_s)
     falls = (*recent, now_s)
     again = recent or track.condition.health is Health.PROBATION
-    hold_s = min(tuning.hold_max_s, track.hold_s * tuning.hold_growth) if again and track.hold_s else tuning.hold_s
+    first_s = tuning.hold_s if cause.hold_s is None else cause.hold_s
+    hold_s = max(first_s, min(tuning.hold_max_s, track.hold_s * tuning.hold_growth)) if again else first_s
     wait_s, shown = hold_s, cause
     if len(falls) >= tuning.flap_count:
         wait_s = max(hold_s, tuning.quarantine_s)
@@ -164,8 +165,9 @@ def _worsen(track: Track, cause: Cause, now_s: float) -> Track:
     shown = condition.cause
     if shown is None or _WEIGHT[cause.kind] > _WEIGHT[shown.kind]:
         condition = replace(condition, cause=cause)
-    until_s = max(track.until_s, now_s + track.hold_s)
-    return replace(track, condition=condition, causes=causes, clean=0, excused=False, until_s=until_s)
+    hold_s = max(track.hold_s, cause.hold_s or 0.0)
+    until_s = max(track.until_s, now_s + hold_s)
+    return replace(track, condition=condition, causes=causes, clean=0, excused=False, until_s=until_s, hold_s=hold_s)
 
 
 def _heal(track: Track, now_s: float) -> Track:

@@ -5,6 +5,8 @@ Owns the explanation of each decision. Knows nothing of where rules come from.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
@@ -15,7 +17,7 @@ from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits
 from fairlead.model.errors import InvalidName, UsageError
 from fairlead.model.inventory import Inventory
-from fairlead.model.names import DeviceId, ResourceName, SlotId, parse_slot_id
+from fairlead.model.names import DeviceId, ResourceName, SlotId, parse_resource_name, parse_slot_id
 from fairlead.model.resource import Resource, Slot, Strategy
 from fairlead.policy.order import device_key
 from fairlead.policy.sharing import slots_for
@@ -33,6 +35,8 @@ class Match(Struct, frozen=True):
     memory_max_bytes: int | None = None  # inclusive
     numa: tuple[int, ...] = ()  # the device is near at least one of these nodes
     backends: tuple[str, ...] = ()  # who found it
+    attributes: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what the backend says of it, by name
+    first: int = 0  # only so many of the devices that match, in their order; 0: all
 
     @property
     def everything(self) -> bool:
@@ -50,6 +54,12 @@ class Match(Struct, frozen=True):
         ):
             if globs and not _any_glob(text, globs, fold=fold):
                 return f"{name} {text!r} is not {_either(globs)}"
+        for name, globs in self.attributes:
+            found = device.attributes.get(name)
+            if found is None:
+                return f"it has no {name}"
+            if not _any_glob(found, globs, fold=False):
+                return f"{name} {found!r} is not {_either(globs)}"
         if self.memory_min_bytes is not None and device.memory_bytes < self.memory_min_bytes:
             return f"memory {device.memory_bytes:,} bytes is under {self.memory_min_bytes:,}"
         if self.memory_max_bytes is not None and device.memory_bytes > self.memory_max_bytes:
@@ -65,12 +75,42 @@ ANY = Match()
 
 class Rule(Struct, frozen=True):
     match: Match = ANY
-    resource: ResourceName | None = None  # None: leave the device out
+    resource: ResourceName | None = None  # None: leave the device out. May hold {attribute}: a name per kind of device
     replicas: int = 1
     strategy: Strategy = Strategy.ALIGNED
     extra: Edits = NO_EDITS
     prepare: bool = False
+    per_container: int = 0
+    also: tuple[Rule, ...] = ()  # the same devices once more, cut otherwise; whoever takes one keeps the other away
     label: str = ""
+
+    @property
+    def varies(self) -> bool:
+        return self.resource is not None and "{" in self.resource
+
+    def names(self, resource: ResourceName) -> bool:
+        """Whether the resource is, or can be, one of this rule's own."""
+        if self.resource is None or not self.varies:
+            return self.resource == resource
+        parts = _FIELD.split(self.resource)[::2]
+        return re.fullmatch("[-A-Za-z0-9_.]+".join(map(re.escape, parts)), resource) is not None
+
+    def name_for(self, device: Device) -> ResourceName | None:
+        """InvalidName if the device's own words make no resource name."""
+        if not self.varies:
+            return self.resource
+
+        def word(found: re.Match[str]) -> str:
+            value = device.attributes.get(found[1])
+            if value is None:
+                raise InvalidName("resource name", str(self.resource), f"the device has no {found[1]!r}")
+            return _UNFIT.sub(".", value)
+
+        return parse_resource_name(_FIELD.sub(word, str(self.resource)))
+
+
+_FIELD = re.compile(r"\{([A-Za-z][A-Za-z0-9_-]*)\}")
+_UNFIT = re.compile(r"[^-A-Za-z0-9_.]")
 
 
 class Hit(Struct, frozen=True):
@@ -100,25 +140,33 @@ def assign(inventory: Inventory, rules: Sequence[Rule]) -> Assignment:
     devices, problems = _unique(inventory.devices)
     if len(devices) != len(inventory.devices):
         inventory = replace(inventory, devices=tuple(devices))
+    flat = [(name, part) for rule in rules for part in (rule, *rule.also) if (name := part.resource) is not None]
     first_rules: dict[ResourceName, Rule] = {}
-    for rule in rules:
-        if rule.resource is not None:
-            first_rules.setdefault(rule.resource, rule)
+    for name, part in flat:
+        first_rules.setdefault(name, part)
     drafts: dict[ResourceName, _Draft] = {}
     taken: dict[SlotId, DeviceId] = {}
     hits: list[Hit] = []
+    counts: Counter[int] = Counter()
     for device in sorted(devices, key=device_key):
-        hit = _find(device, rules)
+        hit = _find(device, rules, counts)
         hits.append(hit)
-        if hit.rule is None or hit.resource is None:
+        if hit.rule is None:
             continue
-        try:
-            slots = _slots(device, rules[hit.rule].replicas, taken)
-        except UsageError as error:
-            problems.append(f"device {device.id!r} is left out: {error}")
-            continue
-        taken.update((slot.id, device.id) for slot in slots)
-        drafts.setdefault(hit.resource, _Draft(first_rules[hit.resource])).slots.extend(slots)
+        counts[hit.rule] += 1
+        rule = rules[hit.rule]
+        for part in (rule, *rule.also):
+            try:
+                name = part.name_for(device)
+                if name is None:
+                    continue
+                slots = _slots(device, part.replicas, taken)
+            except UsageError as error:
+                problems.append(f"device {device.id!r} is left out: {error}")
+                continue
+            taken.update((slot.id, device.id) for slot in slots)
+            settings = first_rules.get(name) or first_rules.get(part.resource or name, part)
+            drafts.setdefault(name, _Draft(settings)).slots.extend(slots)
     resources = tuple(
         Resource(
             name=name,
@@ -127,16 +175,24 @@ def assign(inventory: Inventory, rules: Sequence[Rule]) -> Assignment:
             strategy=draft.rule.strategy,
             extra=draft.rule.extra,
             prepare=draft.rule.prepare,
+            per_container=draft.rule.per_container,
         )
         for name, draft in sorted(drafts.items())
     )
     return Assignment(resources, tuple(hits), tuple(problems))
 
 
+def rule_of(resource: ResourceName, rules: Sequence[Rule]) -> Rule | None:
+    """The first rule that can give this resource. One with the plain name goes before one that makes names."""
+    parts = [part for rule in rules for part in (rule, *rule.also)]
+    plain = (part for part in parts if part.resource == resource)
+    return next(plain, None) or next((part for part in parts if part.names(resource)), None)
+
+
 def check_rules(rules: Sequence[Rule]) -> tuple[str, ...]:
     """Contradictions between rules, and rules that can do nothing."""
     problems: list[str] = []
-    settings: dict[ResourceName, int] = {}
+    settings: dict[ResourceName, tuple[int, Rule]] = {}
     closed: int | None = None  # the first rule that takes every device
     for number, rule in enumerate(rules):
         name = _named(number, rule)
@@ -151,28 +207,38 @@ def check_rules(rules: Sequence[Rule]) -> tuple[str, ...]:
         if closed is None and rule.match.everything:
             closed = number
         problems += [f"{name}: {problem}" for problem in _own_problems(rule)]
-        if rule.resource is None:
-            continue
-        first = settings.setdefault(rule.resource, number)
-        for part in _differences(rules[first], rule):
-            problems.append(
-                f"{name} gives {rule.resource} another {part} than {_named(first, rules[first])}. "
-                f"A resource has one {part}: make them equal, or use two resource names"
-            )
+        for part in (rule, *rule.also):
+            if part.resource is None:
+                continue
+            first, other = settings.setdefault(part.resource, (number, part))
+            for what in _differences(other, part):
+                problems.append(
+                    f"{name} gives {part.resource} another {what} than {_named(first, rules[first])}. "
+                    f"A resource has one {what}: make them equal, or use two resource names"
+                )
     return tuple(problems)
 
 
-def _find(device: Device, rules: Sequence[Rule]) -> Hit:
+def _find(device: Device, rules: Sequence[Rule], counts: Counter[int]) -> Hit:
     misses: list[str] = []
     for number, rule in enumerate(rules):
         miss = rule.match.miss(device)
+        if not miss and rule.match.first and counts[number] >= rule.match.first:
+            miss = f"it takes only the first {rule.match.first}, and has them"
         if not miss:
             verdict = f"matches {_named(number, rule)}"
             if rule.resource is None:
                 verdict += ", which leaves it out"
-            return Hit(device.id, number, rule.label, rule.resource, "; ".join([verdict, *misses]))
+            return Hit(device.id, number, rule.label, _name_or_none(rule, device), "; ".join([verdict, *misses]))
         misses.append(f"not {_named(number, rule)}: {miss}")
     return Hit(device.id, None, "", None, "; ".join(["no rule matches", *misses]))
+
+
+def _name_or_none(rule: Rule, device: Device) -> ResourceName | None:
+    try:
+        return rule.name_for(device)
+    except InvalidName:
+        return None
 
 
 def _slots(device: Device, replicas: int, taken: dict[SlotId, DeviceId]) -> tuple[Slot, ...]:
@@ -202,6 +268,13 @@ def _own_problems(rule: Rule) -> Iterable[str]:
         yield f"replicas is {rule.replicas}; it must be at least 1"
     if rule.resource is None and rule.replicas > 1:
         yield "replicas has no effect on devices that are left out"
+    if rule.resource is None and rule.also:
+        yield "also has no effect on devices that are left out"
+    names = [part.resource for part in (rule, *rule.also)]
+    if len(set(names)) != len(names):
+        yield "also names a resource that it has already. Each way to cut a device needs a name of its own"
+    if rule.also and sorted(part.replicas > 1 for part in (rule, *rule.also)) != [False, True]:
+        yield "also can offer a device whole and shared: one resource with replicas, one without"
     if (
         match.memory_min_bytes is not None
         and match.memory_max_bytes is not None
@@ -217,6 +290,8 @@ def _differences(one: Rule, other: Rule) -> Iterable[str]:
         yield "set of extra edits"
     if one.prepare != other.prepare:
         yield "prepare setting"
+    if one.per_container != other.per_container:
+        yield "number per container"
 
 
 def _same_match(rules: Sequence[Rule], number: int) -> int | None:

@@ -53,3 +53,51 @@ async def test_a_source_speaks_for_its_own_devices_only(turn: int):
     assert inventory_of(parts[::turn]).condition(DeviceId("a")).health is Health.UNHEALTHY
     parts[0].tracks[DeviceId("a")] = health.Track()
     assert inventory_of(parts[::turn]).condition(DeviceId("a")).health is Health.HEALTHY
+
+
+def test_a_resource_named_after_its_devices_goes_with_the_last_of_them():
+    ledger = Ledger()
+    rules = (Rule(Match(), ResourceName("example.com/mig-{profile}")),)
+
+    def settle(now_s: float, *profiles: str) -> dict[str, int]:
+        devices = tuple(Device(DeviceId(f"{p}-0"), attributes={"profile": p}) for p in profiles)
+        return {r.name: len(r.slots) for r in ledger.settle(Inventory(devices), rules, {}, frozenset(), now_s)}
+
+    assert settle(0.0, "1g", "2g") == {"example.com/mig-1g": 1, "example.com/mig-2g": 1}
+    assert settle(1.0, "2g") == {"example.com/mig-1g": 1, "example.com/mig-2g": 1}  # it may be in use yet
+    assert settle(1000.0, "2g") == {"example.com/mig-2g": 1}
+
+
+class TestADeviceOfferedInTwoForms:
+    WHOLE, SHARED = ResourceName("example.com/gpu"), ResourceName("example.com/gpu.shared")
+    RULES = (Rule(Match(), WHOLE, also=(Rule(Match(), SHARED, replicas=2),)),)
+    THERE = Inventory((Device(DeviceId("a")), Device(DeviceId("b"))))
+
+    def settle(self, ledger: Ledger, held: dict[ResourceName, frozenset[SlotId]] | None, now_s: float) -> set[str]:
+        resources = ledger.settle(self.THERE, self.RULES, held, frozenset(), now_s)
+        return {slot.id for resource in resources for slot in resource.slots if resource.usable(slot)}
+
+    def test_is_given_away_in_one_of_them(self):
+        free = self.settle(Ledger(), {self.WHOLE: frozenset({SlotId("a")})}, 0.0)
+        assert free == {"a", "b", "b::0", "b::1"}
+        free = self.settle(Ledger(), {self.SHARED: frozenset({SlotId("a::1")})}, 0.0)
+        assert free == {"a::0", "a::1", "b", "b::0", "b::1"}
+
+    def test_is_kept_from_the_other_form_before_the_kubelet_shows_its_pod(self):
+        ledger = Ledger()
+        self.settle(ledger, {}, 0.0)
+        ledger.claim(self.WHOLE, [SlotId("a")], 1.0)
+        assert self.settle(ledger, {}, 2.0) == {"a", "b", "b::0", "b::1"}
+        assert ledger.waiting
+        assert len(self.settle(ledger, {}, 100.0)) == 6  # no pod came of it
+
+    def test_is_kept_back_while_nobody_knows_who_holds_what(self):
+        ledger = Ledger()
+        assert self.settle(ledger, None, 0.0) == set()
+        assert "not known who holds what" in ledger.problems[0]
+        assert len(self.settle(ledger, {}, 1.0)) == 6
+
+    def test_stays_with_its_holder_while_the_kubelet_does_not_answer(self):
+        ledger = Ledger()
+        self.settle(ledger, {self.WHOLE: frozenset({SlotId("a")})}, 0.0)
+        assert self.settle(ledger, None, 1.0) == {"a", "b", "b::0", "b::1"}

@@ -10,7 +10,7 @@ from fairlead.model.edits import Edits
 from fairlead.model.inventory import Inventory
 from fairlead.model.names import DeviceId, ResourceName
 from fairlead.model.resource import Strategy
-from fairlead.policy.rules import ANY, Match, Rule, assign, check_rules
+from fairlead.policy.rules import ANY, Match, Rule, assign, check_rules, rule_of
 
 GPU, MIG = ResourceName("nvidia.com/gpu"), ResourceName("nvidia.com/mig")
 GIB = 1024**3
@@ -179,3 +179,61 @@ def test_a_contradiction_is_named(rules: list[Rule], words: str) -> None:
     problems = check_rules(rules)
     assert len(problems) == 1
     assert words in problems[0]
+
+
+def slice_of(number: int, profile: str) -> Device:
+    return Device(DeviceId(f"MIG-{number}"), index=f"0:{number}", attributes={"profile": profile})
+
+
+def test_a_resource_can_be_named_after_what_the_backend_says():
+    devices = (slice_of(0, "1g.5gb"), slice_of(1, "1g.5gb+me"), slice_of(2, "3g.20gb"))
+    rule = Rule(Match(attributes=(("profile", ("*",)),)), ResourceName("nvidia.com/mig-{profile}"))
+    assert ids((*devices, T4), [rule, Rule(ANY, GPU)]) == {
+        "nvidia.com/gpu": ["GPU-t"],
+        "nvidia.com/mig-1g.5gb": ["MIG-0"],
+        "nvidia.com/mig-1g.5gb.me": ["MIG-1"],
+        "nvidia.com/mig-3g.20gb": ["MIG-2"],
+    }
+
+
+def test_a_device_without_the_word_that_its_name_needs_is_left_out_with_the_reason():
+    assignment = assign(Inventory((T4,)), [Rule(ANY, ResourceName("nvidia.com/mig-{profile}"))])
+    assert assignment.resources == ()
+    assert "the device has no 'profile'" in assignment.problems[0]
+
+
+def test_attributes_must_be_there_and_match():
+    rule = Rule(Match(attributes=(("profile", ("1g.*", "2g.*")),)), GPU)
+    assert ids((slice_of(0, "1g.5gb"), slice_of(1, "3g.20gb"), T4), [rule]) == {GPU: ["MIG-0"]}
+
+
+def test_the_first_few_of_a_match_leave_the_rest_to_later_rules():
+    devices = tuple(Device(DeviceId(f"d{number}"), index=str(number)) for number in (3, 1, 2, 0))
+    shared = ResourceName("example.com/shared")
+    assert ids(devices, [Rule(Match(first=2), shared, replicas=2), Rule(ANY, GPU)]) == {
+        shared: ["d0::0", "d0::1", "d1::0", "d1::1"],
+        GPU: ["d2", "d3"],
+    }
+
+
+def test_devices_can_be_offered_whole_and_shared():
+    shared = ResourceName("nvidia.com/gpu.shared")
+    rule = Rule(ANY, GPU, also=(Rule(ANY, shared, replicas=2),))
+    assert ids((T4,), [rule]) == {GPU: ["GPU-t"], shared: ["GPU-t::0", "GPU-t::1"]}
+    assert not check_rules([rule])
+    assert rule_of(shared, [rule]) == rule.also[0]
+
+
+def test_two_ways_to_share_one_device_are_refused():
+    rule = Rule(ANY, GPU, replicas=2, also=(Rule(ANY, ResourceName("a.b/c"), replicas=4),))
+    assert "whole and shared" in check_rules([rule])[0]
+    assert "needs a name of its own" in check_rules([Rule(ANY, GPU, also=(Rule(ANY, GPU, replicas=4),))])[0]
+
+
+def test_a_name_made_from_devices_belongs_to_its_rule():
+    rule = Rule(ANY, ResourceName("nvidia.com/mig-{profile}"))
+    assert rule.names(ResourceName("nvidia.com/mig-1g.5gb"))
+    assert not rule.names(ResourceName("nvidia.com/gpu"))
+    assert not rule.names(ResourceName("nvidia.com/mig-"))
+    plain = Rule(ANY, ResourceName("nvidia.com/mig-1g.5gb"))
+    assert rule_of(ResourceName("nvidia.com/mig-1g.5gb"), [rule, plain]) == plain
