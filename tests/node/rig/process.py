@@ -21,13 +21,17 @@ END_S = 20.0
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One run of tests or one command at a time: there is one node."""
+    """One run of tests or one command at a time: there is one node. SIGTERM ends it in order, as Ctrl-C does."""
     with LOCK.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise NodeMissingError("another run uses the node; wait until it has ended") from None
-        yield
+            raise NodeMissingError("another run uses the node; wait, or name another directory in NODE_STATE") from None
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 def start(name: str, command: Sequence[str | Path]) -> None:
