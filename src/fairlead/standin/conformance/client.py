@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
+from fairlead.standin.conformance.pace import Pace
 from fairlead.standin.errors import CallFailed
 from fairlead.standin.plugin import open_channel
 
@@ -55,9 +56,10 @@ class Answer:
 
 
 class Client:
-    def __init__(self, channel: grpc.aio.Channel, deadline_s: float) -> None:
+    def __init__(self, channel: grpc.aio.Channel, deadline_s: float, pace: Pace) -> None:
         self._channel = channel
-        self.deadline_s = deadline_s
+        self._deadline_s = deadline_s
+        self._pace = pace
 
     async def ask(self, method: str, body: Message | bytes = b"", *, metadata: Metadata = ()) -> Answer:
         """One question, in bytes if need be. `method` is of the plugin's service unless it starts with a slash."""
@@ -68,10 +70,10 @@ class Client:
             response_deserializer=None,
         )
         try:
-            return Answer(
-                grpc.StatusCode.OK,
-                body=await call(raw, timeout=self.deadline_s, metadata=tuple(metadata), wait_for_ready=True),
-            )
+            asked = call(raw, metadata=tuple(metadata), wait_for_ready=True)
+            return Answer(grpc.StatusCode.OK, body=await self._pace.within(self._deadline_s, asked))
+        except TimeoutError:
+            return Answer(grpc.StatusCode.DEADLINE_EXCEEDED, f"not in {self._deadline_s:g} s")
         except grpc.aio.AioRpcError as error:
             return Answer(error.code(), error.details() or "")
 
@@ -102,10 +104,10 @@ class Client:
 
 
 @asynccontextmanager
-async def connect(path: Path, deadline_s: float, authority: str = "localhost") -> AsyncIterator[Client]:
+async def connect(path: Path, deadline_s: float, pace: Pace, authority: str = "localhost") -> AsyncIterator[Client]:
     channel = open_channel(path, authority, 0.1)
     try:
-        yield Client(channel, deadline_s)
+        yield Client(channel, deadline_s, pace)
     finally:
         await channel.close(None)
 

@@ -28,7 +28,7 @@ async def ends_on_interrupt(rig: Rig) -> None:
 async def ends_without_kubelet(rig: Rig) -> None:
     """A node is drained while its kubelet is down. A plugin that hangs in its retries holds up the shutdown."""
     await rig.kubelet.stop()
-    await rig.rest(min(0.3, rig.patience.quiet_s))
+    await rig.rest(rig.patience.quiet_s)
     if not rig.subject.alive:
         return  # it ended by itself, which is one way to wait
     _check_end(rig, await rig.stop_plugin(signal.SIGTERM), signal.SIGTERM)

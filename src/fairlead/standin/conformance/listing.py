@@ -1,6 +1,5 @@
 """Scenarios: the lists of devices."""
 
-import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any
@@ -118,8 +117,7 @@ async def same_order(rig: Rig) -> None:
 
 async def _first_list(rig: Rig, stream: Any) -> dp.ListAndWatchResponse:
     try:
-        async with asyncio.timeout(rig.patience.call_s):
-            message = await stream.read()
+        message = await rig.pace.within(rig.patience.call_s, stream.read())
     except TimeoutError:
         raise Broken(f"no list in {rig.patience.call_s:g} s on a new stream") from None
     except grpc.aio.AioRpcError as error:

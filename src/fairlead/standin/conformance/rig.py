@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
-from fairlead.standin.clock import Timings
+from fairlead.standin.clock import SystemClock, Timings
 from fairlead.standin.conformance.client import Client, accepts, connect
+from fairlead.standin.conformance.pace import Pace
 from fairlead.standin.conformance.scenario import Broken, NotPlayed
 from fairlead.standin.conformance.subject import Command, Subject, explain_exit
 from fairlead.standin.devices import HEALTHY
@@ -25,6 +26,7 @@ from fairlead.standin.pods import Pod
 from fairlead.standin.registration import join
 
 MAX_EXITS = 3  # in one wait; more is a crash loop
+FOREVER_S = 86_400.0  # the wait has a limit of its own
 NEIGHBOUR = "neighbour"  # a file and a directory of somebody else, in the plugin directory
 
 
@@ -66,6 +68,16 @@ class Listed:
         return [device.ID for device in self.message.devices]
 
 
+class PacedClock(SystemClock):
+    """For the kubelet: its dial, too, waits longer while the machine has no core for the plugin."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+
+    async def sleep(self, delay_s: float) -> None:
+        await self._pace.rest(delay_s)
+
+
 class NoPlugin(Exception):
     """There is nothing to play with: it never registered, or never sent a list."""
 
@@ -78,6 +90,7 @@ class Rig:
         self.registrations: list[Registration] = []
         self.lists: list[Listed] = []
         self.exits: list[str] = []  # ends that nobody asked for
+        self.pace = Pace(lambda: self.subject.pids)
         self._root = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp"))  # short: sockets live in it
         self.kubelet = self._make_kubelet()
         extra = {
@@ -197,8 +210,7 @@ class Rig:
             return None
         self.subject.send(number)
         try:
-            async with asyncio.timeout(limit_s or self.patience.end_s):
-                return await self.subject.wait()
+            return await self.pace.within(limit_s or self.patience.end_s, self.subject.wait())
         except TimeoutError:
             return None
         finally:
@@ -213,25 +225,21 @@ class Rig:
 
         A plugin that ends meanwhile is started again: a node does that too. It is remembered.
         """
-        loop = asyncio.get_running_loop()
         limit_s = self.patience.wait_s if limit_s is None else limit_s
-        end_s = loop.time() + limit_s
+        span = self.pace.begin(limit_s)
         seen = 0
         while True:
-            watch = asyncio.create_task(self.kubelet.wait_for(condition, max(0.0, end_s - loop.time())))
-            ended = asyncio.create_task(self.subject.wait()) if self._wanted else None
+            watch = asyncio.create_task(self.kubelet.wait_for(condition, FOREVER_S))
+            ended = asyncio.create_task(self.subject.wait() if self._wanted else asyncio.Event().wait())
             try:
-                await asyncio.wait({task for task in (watch, ended) if task}, return_when=asyncio.FIRST_COMPLETED)
+                if not await span.wait(watch, ended):
+                    raise Broken(f"{what}, not within {limit_s:g} s")
                 if watch.done():
                     return watch.result()
-            except TimeoutError:
-                raise Broken(f"{what}, not within {limit_s:g} s") from None
             finally:
-                for task in (watch, ended):
-                    if task is not None:
-                        task.cancel()
-                await asyncio.gather(*(task for task in (watch, ended) if task), return_exceptions=True)
-            assert ended is not None
+                watch.cancel()
+                ended.cancel()
+                await asyncio.gather(watch, ended, return_exceptions=True)
             seen += 1
             self.exits.append(explain_exit(ended.result()))
             if seen >= exits:
@@ -241,15 +249,15 @@ class Rig:
     async def until_soon(self, condition: Callable[[], Any], what: str, limit_s: float | None = None) -> None:
         """As `until`, for what the kubelet is not told of: it is looked at every other millisecond."""
         limit_s = self.patience.wait_s if limit_s is None else limit_s
-        end_s = asyncio.get_running_loop().time() + limit_s
+        span = self.pace.begin(limit_s)
         while not condition():
-            if asyncio.get_running_loop().time() > end_s:
+            if not span.left_s():
                 raise Broken(f"{what}, not within {limit_s:g} s")
             await asyncio.sleep(0.002)
 
     async def rest(self, seconds: float) -> None:
         """A while in which nobody does anything. A plugin that ends meanwhile is left so."""
-        await asyncio.sleep(seconds)
+        await self.pace.rest(seconds)
 
     async def settle(self, after: str) -> None:
         """After streams of our own ended: a plugin may take that for the kubelet's end, and registers again."""
@@ -260,18 +268,21 @@ class Rig:
 
     @asynccontextmanager
     async def client(self, **how: Any) -> AsyncIterator[Client]:
-        async with connect(self.path, self.patience.call_s, **how) as client:
+        async with connect(self.path, self.patience.call_s, self.pace, **how) as client:
             yield client
 
     async def unharmed(self, after: str) -> None:
         """The plugin still answers, on a connection of its own."""
-        async with self.client() as client:
-            answer = await client.ask("GetDevicePluginOptions")
-        if answer.ok and self.subject.alive:
-            return
+        while True:
+            asked = len(self.registrations)
+            async with self.client() as client:
+                answer = await client.ask("GetDevicePluginOptions")
+            if answer.ok and self.subject.alive:
+                return
+            if len(self.registrations) == asked or not self.subject.alive:
+                break  # else it has moved to another socket meanwhile, where it may answer
         try:
-            async with asyncio.timeout(min(0.5, self.patience.call_s)):
-                code = await self.subject.wait()
+            code = await self.pace.within(min(1.0, self.patience.call_s), self.subject.wait())
         except TimeoutError:
             raise Broken(f"{after}: it no longer answers ({answer})") from None
         raise Broken(f"{after}: it crashed with {explain_exit(code)}{self.quote()}")
@@ -308,7 +319,7 @@ class Rig:
         # A plugin that served too early for a restarting kubelet learns of it when this dial fails. A true kubelet
         # dials for 10 s; here the dial must leave time for what the plugin does next.
         timings = Timings(dial_s=self.patience.wait_s / 4, redial_s=0.1)
-        kubelet = Kubelet(self._root / "k", timings=timings, rate_limit=False)
+        kubelet = Kubelet(self._root / "k", clock=PacedClock(self.pace), timings=timings, rate_limit=False)
         kubelet.taps.on_register = self._heard_register
         kubelet.taps.on_list = self._heard_list
         return kubelet

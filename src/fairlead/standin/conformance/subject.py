@@ -65,6 +65,11 @@ class Subject:
         return self._process.pid
 
     @property
+    def pids(self) -> tuple[int, ...]:
+        """Its process, if it runs; what it started is found from there."""
+        return (self._process.pid,) if self._process is not None and self._process.returncode is None else ()
+
+    @property
     def alive(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
