@@ -1,0 +1,16 @@
+"""The list of scenarios. Importing this package fills it."""
+
+from tests.differential.scenarios import (  # noqa: F401 - each adds its scenarios
+    allocate,
+    lists,
+    pods,
+    preference,
+    prestart,
+    registration,
+    restarts,
+    views,
+    watcher,
+)
+from tests.differential.stage import SCENARIOS
+
+__all__ = ["SCENARIOS"]
