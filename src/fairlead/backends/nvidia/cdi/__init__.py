@@ -1,0 +1,24 @@
+"""CDI specs for NVIDIA GPUs: what a container runtime must do so that a container can use one.
+
+Written after a look at the driver and before the GPUs of that look are announced; never in an answer to the kubelet.
+They stay when the plugin stops: a container that is started again needs them.
+"""
+
+from __future__ import annotations
+
+from fairlead.backends.nvidia.cdi.specs import CLASSES, make_specs, wanted_classes
+from fairlead.backends.nvidia.cdi.store import Store
+from fairlead.backends.nvidia.records import Look
+from fairlead.backends.nvidia.site import ReadNode, Site, read_node
+from fairlead.backends.nvidia.spec import Options
+
+__all__ = ["publish"]
+
+
+def publish(options: Options, look: Look, site: Site, read: ReadNode = read_node) -> tuple[str, ...]:
+    """Brings the directory up to date, and says which files changed. Blocks on files; BackendError if it cannot."""
+    store = Store(options.cdi.directory)
+    wanted = wanted_classes(options)
+    written = store.publish(make_specs(options, look, site, read))
+    removed = store.withdraw(f"{options.cdi.vendor}/{name}" for name in CLASSES if name not in wanted)
+    return (*written, *removed)

@@ -1,0 +1,76 @@
+"""The directory that container runtimes read CDI specs from: ours in it, and nobody else's.
+
+A runtime reads while we write, so a file is made beside its place and moved there; and it reads again after each
+change, so that a file is left alone that has the right content.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from fairlead.inject import cdi
+from fairlead.model.errors import BackendError, InvalidName
+
+MODE = 0o644  # runtimes may run as somebody else
+
+
+class Store:
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+
+    def publish(self, specs: Iterable[cdi.Spec]) -> tuple[str, ...]:
+        """Writes what differs from what is there. Answers with the names of the files that it wrote."""
+        try:
+            files = {cdi.file_name(spec.kind): cdi.encode(spec) for spec in specs}
+        except InvalidName as error:
+            raise BackendError(str(error)) from error
+        written = []
+        for name, content in files.items():
+            path = self._directory / name
+            try:
+                if not _same(path, content):
+                    _write(path, content)
+                    written.append(name)
+            except OSError as error:
+                raise BackendError(
+                    f"cannot write the CDI spec {path}: {error.strerror or error}. Without it containers that ask for "
+                    f"CDI devices do not start. Make {self._directory} writable (mount the host's there), or use "
+                    f"envvar instead of CDI"
+                ) from error
+        return tuple(written)
+
+    def withdraw(self, kinds: Iterable[str]) -> tuple[str, ...]:
+        """Removes the specs of these kinds, if they are what their names say."""
+        removed = []
+        for kind in kinds:
+            path = self._directory / cdi.file_name(kind)
+            # A directory that is not there, or not ours to change, has nothing that we could take away.
+            with suppress(OSError):
+                if cdi.read_kind(path.read_bytes()) == kind:
+                    path.unlink()
+                    removed.append(path.name)
+        return tuple(removed)
+
+
+def _same(path: Path, content: bytes) -> bool:
+    try:
+        return stat.S_IMODE(path.stat().st_mode) == MODE and path.read_bytes() == content
+    except FileNotFoundError:
+        return False
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")  # no name that a runtime would read
+    try:
+        fresh.write_bytes(content)
+        fresh.chmod(MODE)
+        fresh.replace(path)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink()
+        raise

@@ -1,0 +1,163 @@
+"""What a container gets, compared with the answers that NVIDIA's plugin gave."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.backends.nvidia.edits import make_edits
+from fairlead.backends.nvidia.records import Kind
+from fairlead.backends.nvidia.site import ADDED, CONTROL_NODES, IMEX_NODE, Site, wanted
+from fairlead.backends.nvidia.spec import Ids, Imex, Options, Way
+from fairlead.backends.strict import convert
+from fairlead.inject import cdi
+from fairlead.model.device import Device, DeviceNode
+from fairlead.model.edits import Edits, Grant
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+
+VECTORS = json.loads((Path(__file__).parents[3] / "vectors/nvidia_injection/edits.json").read_text())
+GPU = ResourceName("nvidia.com/gpu")
+
+
+def grant(*devices: tuple[str, str, list[str]], resource: str = GPU) -> Grant:
+    return Grant(
+        ResourceName(resource),
+        tuple(SlotId(device[0]) for device in devices),
+        tuple(Device(DeviceId(id_), index, nodes=tuple(map(DeviceNode, paths))) for id_, index, paths in devices),
+    )
+
+
+def site_of(case: dict[str, Any], options: Options) -> Site:
+    there = case["there"]
+    nvml = case["kind"] == "nvml"
+    return Site(
+        Kind(case["kind"]),
+        tuple(node for node in CONTROL_NODES if nvml and node in there),
+        tuple(channel for channel in options.imex.channels if IMEX_NODE.format(channel) in there),
+        tuple(
+            name
+            for name in wanted(options)
+            if any(Path(path).match(pattern) for pattern in ADDED[name] for path in there)
+        ),
+    )
+
+
+def as_recorded(edits: Edits, *, indexes: bool) -> dict[str, Any]:
+    """In the form of the recordings. What has a random order there is sorted."""
+    env = dict(edits.env)
+    if indexes and "NVIDIA_VISIBLE_DEVICES" in env:
+        env["NVIDIA_VISIBLE_DEVICES"] = ",".join(sorted(env["NVIDIA_VISIBLE_DEVICES"].split(",")))
+    return normal(
+        {
+            "envs": env,
+            "mounts": [
+                {"container_path": m.container_path, "host_path": m.host_path, "read_only": m.read_only}
+                for m in edits.mounts
+            ],
+            "devices": [
+                {"container_path": n.container_path or n.path, "host_path": n.path, "permissions": n.permissions}
+                for n in edits.nodes
+            ],
+            "annotations": dict(edits.annotations),
+            "cdi_devices": list(edits.cdi),
+        },
+        indexes=indexes,
+    )
+
+
+def normal(answer: dict[str, Any], *, indexes: bool) -> dict[str, Any]:
+    answer = json.loads(json.dumps(answer))
+    # Difference `annotation-key`: ours is the same each time.
+    answer["annotations"] = {
+        re.sub(r"nvidia-device-plugin_.*", "nvidia-device-plugin_", key): value
+        for key, value in answer["annotations"].items()
+    }
+    # Difference `no-duplicates`: a node is there once. Upstream's order of nodes is random.
+    nodes = {json.dumps(node, sort_keys=True) for node in answer["devices"]}
+    answer["devices"] = [json.loads(node) for node in sorted(nodes)]
+    if indexes:  # upstream's order of indexes is random
+        answer["cdi_devices"].sort()
+        answer["mounts"].sort(key=lambda mount: mount["container_path"])
+        answer["annotations"] = {k: ",".join(sorted(v.split(","))) for k, v in answer["annotations"].items()}
+        if answer["envs"].get("NVIDIA_VISIBLE_DEVICES"):
+            ids = sorted(answer["envs"]["NVIDIA_VISIBLE_DEVICES"].split(","))
+            answer["envs"]["NVIDIA_VISIBLE_DEVICES"] = ",".join(ids)
+    return answer
+
+
+@pytest.mark.parametrize(
+    "case", VECTORS["cases"], ids=[f"{i}-{case['name']}" for i, case in enumerate(VECTORS["cases"])]
+)
+def test_a_container_gets_what_it_got_before(case: dict[str, Any]) -> None:
+    options = convert(VECTORS["options"][case["options"]], Options, "recorded")
+    indexes = options.ids is Ids.INDEX
+    asked = grant(*(tuple(device) for device in case["devices"]), resource=case["resource"])
+    given = make_edits(options, site_of(case, options), asked)
+    assert as_recorded(given, indexes=indexes) == normal(case["answer"], indexes=indexes)
+
+
+ONE = ("GPU-a", "0", ["/dev/nvidia0"])
+TWO = ("GPU-b", "1", ["/dev/nvidia1"])
+FULL = Site(Kind.NVML, CONTROL_NODES, (0,), ("gdrcopy", "gds", "mofed"))
+
+
+def test_ids_keep_the_order_of_the_grant() -> None:
+    assert make_edits(Options(), Site(), grant(TWO, ONE)).env == {"NVIDIA_VISIBLE_DEVICES": "GPU-b,GPU-a"}
+    by_index = make_edits(Options(ids=Ids.INDEX), Site(), grant(TWO, ONE))
+    assert by_index.env == {"NVIDIA_VISIBLE_DEVICES": "1,0"}
+
+
+def test_no_node_comes_twice() -> None:
+    mig = [("MIG-1", "0:0", ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12"]), ("MIG-2", "0:1", ["/dev/nvidia0"])]
+    nodes = make_edits(Options(nodes=True), Site(), grant(*mig)).nodes
+    assert [node.path for node in nodes] == ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12"]
+
+
+def test_names_are_in_the_order_gpu_imex_then_the_flags() -> None:
+    options = Options(ways=(Way.CDI_CRI,), imex=Imex(channels=(0,)), gds=True, mofed=True, gdrcopy=True)
+    vendor = "k8s.device-plugin.nvidia.com"
+    assert make_edits(options, FULL, grant(ONE)).cdi == (
+        f"{vendor}/gpu=GPU-a",
+        f"{vendor}/imex-channel=0",
+        f"{vendor}/gdrcopy=all",
+        f"{vendor}/gds=all",
+        f"{vendor}/mofed=all",
+    )
+
+
+def test_a_flag_without_nodes_sets_its_variable_but_names_no_device() -> None:
+    edits = make_edits(Options(ways=(Way.CDI_CRI,), gds=True), Site(), grant(ONE))
+    assert edits.env == {"NVIDIA_GDS": "enabled"}
+    assert edits.cdi == ("k8s.device-plugin.nvidia.com/gpu=GPU-a",)
+
+
+def test_two_resources_of_one_container_have_two_annotations() -> None:
+    options = Options(ways=(Way.CDI_ANNOTATIONS,))
+    keys = [
+        key
+        for resource in ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb")
+        for key in make_edits(options, Site(), grant(ONE, resource=resource)).annotations
+    ]
+    assert keys[0] == "cdi.k8s.io/nvidia-device-plugin_nvidia.com_gpu"
+    assert len(set(keys)) == 3
+
+
+def test_equal_grants_have_equal_edits() -> None:
+    options = Options(ways=tuple(Way), nodes=True)
+    assert make_edits(options, FULL, grant(ONE, TWO)) == make_edits(options, FULL, grant(ONE, TWO))
+
+
+def test_an_old_mig_id_is_a_name_that_cdi_allows() -> None:
+    edits = make_edits(Options(ways=(Way.CDI_CRI,)), Site(), grant(("MIG-GPU-a/3/0", "0:0", [])))
+    assert edits.cdi == ("k8s.device-plugin.nvidia.com/gpu=MIG-GPU-a_3_0",)
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/" + "a" * 52, "nvidia.com/" + "a" * 51 + "b", "nvidia.com/gpu"])
+def test_annotation_keys_are_no_longer_than_kubernetes_allows(resource: str) -> None:
+    key = cdi.annotation_key("nvidia-device-plugin", resource)
+    assert len(key.removeprefix("cdi.k8s.io/")) <= 63
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*[A-Za-z0-9]", key.removeprefix("cdi.k8s.io/"))
