@@ -80,7 +80,7 @@ class Driver:
                 return tuple(dict.fromkeys(path.rpartition("/")[0] for path in found))
         raise BackendError(
             f"no libraries of driver {self.version or 'of unknown version'} below {self.root} (wanted: libcuda.so "
-            f"and libnvidia-ml.so, in {', '.join(self._searched[1:4])} and others). A CDI spec needs the driver's files: "
+            f"and libnvidia-ml.so, in {', '.join(self._searched[1:4])} and others). A CDI spec needs its files: "
             f"mount the root of the host's driver at {self.root} (driverRootMount), or use envvar instead of CDI"
         )
 
