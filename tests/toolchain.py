@@ -77,6 +77,7 @@ PROGRAMS = {
     "kubeletclient": Program(GO_ROOT, "./kubeletclient", "kubeletclient/*.go"),
     "emptyplugin": Program(GO_ROOT, "./emptyplugin", "emptyplugin/*.go"),
     "h2spec": Program(GO_ROOT / "h2spec", "github.com/summerwind/h2spec/cmd/h2spec", "*.go"),
+    "cdicheck": Program(GO_ROOT / "cdicheck", ".", "*.go"),
 }
 
 NODE_PROGRAMS = {
