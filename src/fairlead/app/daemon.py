@@ -83,6 +83,7 @@ class Daemon:
 
         kubelet = loaded.config.kubelet
         watched = kubelet.registration is Registration.WATCHER
+        called = kubelet.registration is Registration.SOCKET
         self.directory = Path(kubelet.watcher_directory if watched else kubelet.directory)
         self._lock = DirectoryLock(self.directory, _lock_name(loaded.config.instance))
         self._watch = SocketWatch(self.directory, self.clock)
@@ -90,7 +91,7 @@ class Daemon:
             make_outfit(lambda: self.sources.speaking, self._granted),
             Place(
                 directory=self.directory,
-                kubelet_socket=None if watched else self.directory / KUBELET_SOCKET,
+                kubelet_socket=self.directory / (kubelet.socket or KUBELET_SOCKET) if called else None,
                 watch=self._watch,
                 clock=self.clock,
                 record=self.journal.record,

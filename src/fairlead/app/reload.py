@@ -42,6 +42,8 @@ def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
     pairs = {
         "kubelet.directory": (old.kubelet.directory, new.kubelet.directory),
         "kubelet.registration": (old.kubelet.registration, new.kubelet.registration),
+        "kubelet.socket": (old.kubelet.socket, new.kubelet.socket),
+        "kubelet.socketName": (old.kubelet.socket_name, new.kubelet.socket_name),
         "kubelet.watcherDirectory": (old.kubelet.watcher_directory, new.kubelet.watcher_directory),
         "status.socket": (old.status.socket, new.status.socket),
         "log.format": (old.log.format, new.log.format),

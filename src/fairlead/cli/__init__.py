@@ -36,6 +36,15 @@ def _dispatch(args: list[str]) -> None:
 
         if (plain := parse(args[1:])) is not None:
             sys.exit(run(plain))
+    elif args[:1] == ["nvidia"]:
+        gc.disable()
+
+        from fairlead.cli import lean  # noqa: PLC0415 - as below
+
+        lean.load()
+        from fairlead.cli.nvidia import main as nvidia  # noqa: PLC0415 - as above
+
+        sys.exit(nvidia(args[1:]))
     from fairlead.cli.commands import cli  # noqa: PLC0415 - see above
 
     cli(args, prog_name="fairlead")

@@ -56,6 +56,7 @@ def check(config: Config) -> list[Problem]:
         (("kubelet", "directory"), config.kubelet.directory),
         (("kubelet", "watcherDirectory"), config.kubelet.watcher_directory),
         (("kubelet", "podResources"), config.kubelet.pod_resources),
+        (("kubelet", "socket"), config.kubelet.socket),
         (("status", "socket"), config.status.socket),
     ):
         if value:

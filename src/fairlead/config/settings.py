@@ -52,6 +52,11 @@ def overrides(flags: Mapping[str, str | None], environ: Mapping[str, str] | None
     return tuple(found)
 
 
+def environment() -> Mapping[str, str]:
+    """All of it, for a dialect: other systems have variables of their own."""
+    return dict(os.environ)
+
+
 def debugging() -> bool:
     return bool(os.environ.get("FAIRLEAD_DEBUG"))
 

@@ -120,6 +120,7 @@ class RuleSpec(_Spec, frozen=True):
 class Registration(enum.StrEnum):
     SOCKET = "socket"
     WATCHER = "watcher"
+    NONE = "none"
 
 
 class KubeletSpec(_Spec, frozen=True):
@@ -127,8 +128,10 @@ class KubeletSpec(_Spec, frozen=True):
 
     directory: Annotated[str, _doc("The kubelet's device-plugin directory.")] = f"{KUBELET_ROOT}/device-plugins"
     registration: Annotated[
-        Registration, _doc("socket: call kubelet.sock; watcher: wait to be found in watcherDirectory.")
+        Registration,
+        _doc("socket: call kubelet.sock; watcher: wait to be found in watcherDirectory; none: serve, and do not call."),
     ] = Registration.SOCKET
+    socket: Annotated[str, _doc("The kubelet's own socket. Empty: kubelet.sock in the directory.")] = ""
     watcher_directory: Annotated[str, _doc("The kubelet's plugin-watcher directory.")] = (
         f"{KUBELET_ROOT}/plugins_registry"
     )

@@ -38,7 +38,7 @@ def identity(path: Path) -> Identity | None:
 
 
 class SocketWatch:
-    """Follows the identity of some names in one directory and tells their watchers of each change."""
+    """Follows the identity of some names in one directory, and of paths elsewhere; tells watchers of each change."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:
         self.directory = directory
@@ -100,7 +100,7 @@ class SocketWatch:
         """Until cancelled."""
         try:
             while True:
-                self._notices.arm([self.directory])
+                self._notices.arm([self.directory, *{(self.directory / name).parent for name in self._watchers}])
                 self.look()
                 self._nap = asyncio.create_task(self._clock.sleep(self.pause_s), name="socket-nap")
                 try:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from fairlead.kubelet import lifecycle as lc
 from fairlead.kubelet.service import Offer, Outfit, Record, Service, make_offer
-from fairlead.kubelet.sockets import KUBELET_SOCKET, DirectoryLock, Identity, SocketWatch, identity
+from fairlead.kubelet.sockets import DirectoryLock, Identity, SocketWatch, identity
 from fairlead.model.errors import HostError, Oversize
 from fairlead.model.latest import Latest
 from fairlead.model.names import ResourceName, socket_name
@@ -108,7 +108,7 @@ class Unit:
         unfollow = []
         # The kubelet first: a restart removes our socket too, and one fresh socket answers both.
         if self._place.kubelet_socket is not None:
-            unfollow.append(self._place.watch.follow(KUBELET_SOCKET, self._on_kubelet_socket))
+            unfollow.append(self._place.watch.follow(str(self._place.kubelet_socket), self._on_kubelet_socket))
         unfollow.append(self._place.watch.follow(self.socket.name, self._on_own_socket))
         try:
             await self._step(lc.Started())

@@ -1,0 +1,264 @@
+"""From what NVIDIA's plugin would run with to a configuration of ours. Pure: settings in, plain data out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from fairlead.dialects.nvidia.settings import Settings
+from fairlead.dialects.nvidia.v1 import PREFIX, SUFFIX, BadFile, Named, Shared
+
+GPU = f"{PREFIX}gpu"
+MIG = f"{PREFIX}mig-"
+MIG_TEMPLATE = MIG + "{profile}"
+SOCKET_NAME = "nvidia-{name}.sock"
+MPS_IN_CONTAINER = "/mps"
+_PLACEMENT = {"distributed": "aligned", "packed": "pack"}
+
+
+class Meant(Struct, frozen=True):
+    config: dict[str, Any]
+    notes: tuple[str, ...] = ()  # what was overlooked, for whoever asked for leniency
+
+
+class Places(Struct, frozen=True):
+    """Where this process finds the kubelet and its own socket."""
+
+    plugin_dir: str = "/var/lib/kubelet/device-plugins"
+    status_socket: str = "/run/fairlead/nvidia.sock"
+    pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
+
+def translate(
+    settings: Settings, health: Mapping[str, Any], places: Places, source: str, *, also_whole: bool = False
+) -> Meant:
+    """BadFile if the sharing block names what cannot be there."""
+    notes: list[str] = []
+    rules = list(_rules(settings, notes, source, also_whole=also_whole))
+    config: dict[str, Any] = {
+        "backends": [_backend(settings, health, rules)],
+        "rules": rules,
+        "kubelet": _kubelet(settings, places),
+        "scan": {"required": True} if settings.fail_on_init_error else {},
+        "status": {"socket": places.status_socket},
+        "instance": "nvidia",
+    }
+    return Meant({key: value for key, value in config.items() if value}, tuple(notes))
+
+
+# --- Backend ----------------------------------------------------------------------------------------------------------
+
+
+def _backend(settings: Settings, health: Mapping[str, Any], rules: list[dict[str, Any]]) -> dict[str, Any]:
+    wide = {
+        "discovery": (settings.device_discovery_strategy, "auto"),
+        "mig": (settings.mig_strategy, "none"),
+        "driverRoot": (settings.driver_root, "/"),
+        "driverRootMount": (settings.driver_root_ctr_path, "/driver-root"),
+        "devRoot": (settings.dev_root, ""),
+        "ways": (list(dict.fromkeys(settings.device_list_strategy)), ["envvar"]),
+        "ids": (settings.device_id_strategy, "uuid"),
+        "nodes": (settings.pass_device_specs, False),
+        "gdrcopy": (settings.gdrcopy_enabled, False),
+        "gds": (settings.gds_enabled, False),
+        "mofed": (settings.mofed_enabled, False),
+        "imex": (_imex(settings), {}),
+        "cdi": (_cdi(settings), {}),
+        "mps": (_mps(settings, rules), {}),
+        "health": (dict(health), {}),
+    }
+    return {"kind": "nvidia", **{key: value for key, (value, default) in wide.items() if value != default}}
+
+
+def _imex(settings: Settings) -> dict[str, Any]:
+    if not settings.imex_channel_ids:
+        return {}
+    return {"channels": list(settings.imex_channel_ids), **({"required": True} if settings.imex_required else {})}
+
+
+def _cdi(settings: Settings) -> dict[str, Any]:
+    wide = {
+        "annotationPrefix": (settings.cdi_annotation_prefix, "cdi.k8s.io/"),
+        "hook": (settings.nvidia_cdi_hook_path, "/usr/bin/nvidia-ctk"),
+        "featureFlags": (list(settings.cdi_feature_flags), []),
+        "disabledHooks": (list(settings.cdi_disable_hooks), []),
+    }
+    return {key: value for key, (value, default) in wide.items() if value != default}
+
+
+def _mps(settings: Settings, rules: list[dict[str, Any]]) -> dict[str, Any]:
+    if settings.sharing[0] != "mps":
+        return {}
+    shared = {rule["resource"]: rule["replicas"] for rule in rules if rule.get("replicas", 1) > 1}
+    return {"root": MPS_IN_CONTAINER, "replicas": shared} if shared else {}
+
+
+# --- Rules ------------------------------------------------------------------------------------------------------------
+
+
+def _rules(settings: Settings, notes: list[str], source: str, *, also_whole: bool) -> Iterator[dict[str, Any]]:
+    _, sharing = settings.sharing
+    shared = list(sharing.resources) if sharing is not None else []
+    shared = _overlooked(shared, settings, notes) if settings.lenient else shared
+    if settings.lenient and (settings.file.gpus or settings.file.mig):
+        notes.append("resources in the config file is not in force, as in NVIDIA's plugin")
+    used: set[str] = set()
+    problems: list[str] = []
+    for match, name in _names(settings):
+        if name == MIG_TEMPLATE:
+            mine = [one for one in shared if one.name.startswith(MIG)]
+            yield from _shared(mine, None, settings, problems, also_whole=also_whole)
+        else:
+            mine = [one for one in shared if one.name == name]
+            yield from _shared(mine, match, settings, problems, also_whole=also_whole)
+        used |= {one.name for one in mine}
+        if not any(one.devices == "all" for one in mine) or name == MIG_TEMPLATE:
+            yield {**({"match": match} if match else {}), "resource": name, **_placement(settings, match, shared=False)}
+    for one in shared:
+        if one.name not in used:
+            text = f"{one.at}: no GPU is offered as {one.name} with --mig-strategy={settings.mig_strategy}"
+            if not settings.lenient:
+                problems.append(f"{text}. Correct the name, or the strategy")
+            else:
+                notes.append(f"{text}: it has no effect")
+    if problems:
+        raise BadFile(source, problems)
+
+
+def _names(settings: Settings) -> Iterator[tuple[dict[str, Any], str]]:
+    """Which devices have which name, before anything is shared. First match wins."""
+    own = () if settings.lenient else settings.file.gpus
+    own_mig = () if settings.lenient else settings.file.mig
+    if settings.mig_strategy != "none":
+        for entry in own_mig:
+            yield {"attributes": {"mig": _glob(entry.pattern)}}, entry.name
+    if settings.mig_strategy == "mixed":
+        yield {"attributes": {"profile": "*"}}, MIG_TEMPLATE
+    for entry in _until_all(own):
+        yield {"model": _glob(entry.pattern)}, entry.name
+    if not any(entry.pattern == "*" for entry in own):
+        yield {}, GPU
+    else:
+        yield {}, next(entry.name for entry in own if entry.pattern == "*")
+
+
+def _until_all(entries: tuple[Named, ...]) -> Iterator[Named]:
+    for entry in entries:
+        if entry.pattern == "*":
+            return
+        yield entry
+
+
+def _shared(
+    entries: list[Shared], match: dict[str, Any] | None, settings: Settings, problems: list[str], *, also_whole: bool
+) -> Iterator[dict[str, Any]]:
+    """A rule for each line of the sharing block; `match` None: by the profile that the name holds."""
+    by_name: dict[str, Shared] = {}
+    for one in entries:
+        before = by_name.get(one.name)
+        if before is not None and one.devices == "all" == before.devices:
+            if not settings.lenient:
+                problems.append(f"{one.at}: {one.name} is shared by {before.at} already. Remove one of them")
+            elif one.replicas > before.replicas:
+                entries = [other for other in entries if other is not before]
+                by_name[one.name] = one
+            else:
+                entries = [other for other in entries if other is not one]
+            continue
+        by_name.setdefault(one.name, one)
+    # Lines for some devices go before those for all.
+    for one in sorted(entries, key=lambda entry: entry.devices == "all"):
+        base = {"attributes": {"profile": one.name.removeprefix(MIG)}} if match is None else match
+        for part in _selections(one):
+            resource = one.rename or one.name
+            rule = {"match": {**base, **part}, "resource": resource, "replicas": one.replicas}
+            if not rule["match"]:
+                del rule["match"]
+            if _fails_over_one(settings):
+                rule["perContainer"] = 1
+            rule |= _placement(settings, base, shared=True)
+            rule |= _mps_edits(settings, resource)
+            if also_whole and resource == one.name:
+                problems.append(f"{one.at}: --also-whole needs another name for what is shared: set renameByDefault")
+            elif also_whole:
+                rule["also"] = [{"resource": one.name}]
+            yield rule
+
+
+def _selections(one: Shared) -> Iterator[dict[str, Any]]:
+    if one.devices == "all":
+        yield {}
+    elif isinstance(one.devices, int):
+        yield {"first": one.devices}
+    else:
+        indexes = [text for text in one.devices if text[0].isdigit()]
+        ids = [text for text in one.devices if not text[0].isdigit()]
+        if indexes:
+            yield {"index": indexes}
+        if ids:
+            yield {"id": ids}
+
+
+def _overlooked(shared: list[Shared], settings: Settings, notes: list[str]) -> list[Shared]:
+    """As NVIDIA's plugin: names of one's own and chosen devices are read and dropped."""
+    _, sharing = settings.sharing
+    by_default = sharing is not None and sharing.rename_by_default
+    kept = []
+    for one in shared:
+        usual = one.name + SUFFIX if by_default else ""
+        if one.rename != usual:
+            notes.append(f"{one.at}: rename is not in force, as in NVIDIA's plugin")
+        if one.devices != "all":
+            notes.append(f"{one.at}: devices is not in force, as in NVIDIA's plugin")
+        kept.append(Shared(one.name, one.replicas, usual, "all", one.at))
+    return kept
+
+
+def _fails_over_one(settings: Settings) -> bool:
+    kind, sharing = settings.sharing
+    if sharing is None:
+        return False
+    return kind == "mps" if sharing.fail_over_one is None else sharing.fail_over_one
+
+
+def _placement(settings: Settings, match: Mapping[str, Any], *, shared: bool) -> dict[str, Any]:
+    """The policy is for what is shared and for MIG; whole GPUs are placed by their links."""
+    partitions = "attributes" in match or settings.mig_strategy == "single"
+    chosen = _PLACEMENT[settings.shared_devices_allocation_policy] if shared or partitions else "aligned"
+    return {} if chosen == "aligned" else {"placement": chosen}
+
+
+def _mps_edits(settings: Settings, resource: str) -> dict[str, Any]:
+    if settings.sharing[0] != "mps":
+        return {}
+    inside, outside = f"{MPS_IN_CONTAINER}/{resource}/pipe", f"{settings.mps_root}/{resource}/pipe"
+    return {
+        "env": {"CUDA_MPS_PIPE_DIRECTORY": inside},
+        "mounts": [
+            {"host": outside, "container": inside, "readOnly": False},
+            {"host": f"{settings.mps_root}/shm", "container": "/dev/shm", "readOnly": False},  # noqa: S108 - MPS's own
+        ],
+    }
+
+
+# --- The rest ---------------------------------------------------------------------------------------------------------
+
+
+def _kubelet(settings: Settings, places: Places) -> dict[str, Any]:
+    kubelet: dict[str, Any] = {
+        "directory": places.plugin_dir,
+        "socketName": SOCKET_NAME,
+        "podResources": places.pod_resources,
+    }
+    if not settings.kubelet_socket:
+        kubelet["registration"] = "none"
+    elif settings.kubelet_socket != f"{places.plugin_dir}/kubelet.sock":
+        kubelet["socket"] = settings.kubelet_socket
+    return kubelet
+
+
+def _glob(pattern: str) -> str:
+    """Theirs know only the star."""
+    return pattern.replace("[", "[[]").replace("?", "[?]")
