@@ -25,6 +25,15 @@ class InvalidName(UsageError):
         self.kind, self.text, self.reason = kind, text, reason
 
 
+class InvalidQuantity(UsageError):
+    """An amount from outside that is none."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        shown = text if len(text) <= 64 else f"{text[:61]}..."
+        super().__init__(f"amount {shown!r}: {reason}")
+        self.text, self.reason = text, reason
+
+
 class ConfigError(UsageError):
     """One or more faults in a configuration. Holds them all."""
 

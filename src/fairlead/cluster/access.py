@@ -1,0 +1,138 @@
+"""The way to an API server: its address, whom to trust, who we are. In a pod everything is in known files.
+
+A kubeconfig is read in `kubeconfig.py`, which loads YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from fairlead.cluster.credentials import Credential, Credentials, Fixed, TokenFile
+from fairlead.cluster.errors import NoAccess
+
+if TYPE_CHECKING:
+    import ssl
+
+    from fairlead.cluster.tls import Trust
+    from fairlead.model.ports import Clock
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Server(Struct, frozen=True):
+    host: str  # a name, or an address without brackets
+    port: int
+    prefix: str = ""  # some gateways keep the API under a path
+    tls: bool = True
+    name: str = ""  # what its certificate must say; empty: the host
+
+    @property
+    def authority(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.authority}{self.prefix}"
+
+
+def parse_server(text: str, name: str = "") -> Server:
+    """`https://host:6443/prefix`"""
+    try:
+        found = urlsplit(text)
+        port = found.port
+    except ValueError as error:
+        raise NoAccess(f"server {text!r:.100}: {error}") from None
+    if found.scheme not in {"https", "http"} or not found.hostname:
+        raise NoAccess(f"server {text!r:.100}: it must be an address such as https://10.0.0.1:6443")
+    if found.username is not None or found.query or found.fragment:
+        raise NoAccess("server: its address must not hold a user, a query or a fragment")
+    if not found.path.isascii() or not found.path.isprintable() or " " in found.path:
+        raise NoAccess(f"server {text!r:.100}: its path holds characters that paths may not have")
+    tls = found.scheme == "https"
+    return Server(found.hostname, port or (443 if tls else 80), found.path.rstrip("/"), tls, name)
+
+
+class Access:
+    """Everything that a connection needs. Certificates and tokens are looked at again as they change."""
+
+    def __init__(
+        self,
+        server: Server,
+        trust: Trust | None = None,
+        credentials: Credentials | None = None,
+        *,
+        namespace: str = "default",
+        source: str = "",
+    ) -> None:
+        self.server = server
+        self.namespace = namespace
+        self.source = source  # for people: which file, which context
+        self._trust = trust
+        self._credentials = credentials or Fixed()
+        self._context: tuple[object, ssl.SSLContext] | None = None
+
+    async def credential(self) -> Credential:
+        return await self._credentials.get()
+
+    def forget(self) -> None:
+        self._credentials.forget()
+        self._context = None
+
+    def context(self, credential: Credential) -> ssl.SSLContext | None:
+        """Made once, and again when a file or a certificate has changed. None: no TLS."""
+        if not self.server.tls:
+            return None
+        from msgspec.structs import replace  # noqa: PLC0415 - with TLS only
+
+        from fairlead.cluster.tls import Trust, make_context  # noqa: PLC0415 - ssl costs megabytes
+
+        trust = self._trust or Trust()
+        if credential.cert_pem:
+            trust = replace(trust, cert_pem=credential.cert_pem, key_pem=credential.key_pem)
+        stamp = (trust.stamp(), trust.cert_pem)
+        if self._context is None or self._context[0] != stamp:
+            self._context = (stamp, make_context(trust))
+        return self._context[1]
+
+
+def in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> Access | None:
+    """The way that every pod has, or None outside of one."""
+    from fairlead.cluster.tls import Trust  # noqa: PLC0415 - as above
+
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        return None
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise NoAccess(f"KUBERNETES_SERVICE_PORT is {port!r:.40}, which is no port")
+    token, ca = directory / "token", directory / "ca.crt"
+    if not token.exists():
+        raise NoAccess(
+            f"{token}: there is no such file. Give the pod a service account with automountServiceAccountToken: true, "
+            "or a kubeconfig"
+        )
+    try:
+        namespace = (directory / "namespace").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        namespace = "default"
+    server = Server(host.strip("[]"), int(port))
+    return Access(server, Trust(ca_file=str(ca)), TokenFile(token), namespace=namespace, source="this pod's account")
+
+
+def find_access(environment: Mapping[str, str], clock: Clock, *, kubeconfig: str = "", context: str = "") -> Access:
+    """What was named, else what $KUBECONFIG names, else this pod's account, else ~/.kube/config."""
+    files = kubeconfig or environment.get("KUBECONFIG", "")
+    home = Path(environment.get("HOME") or "/") / ".kube" / "config"
+    if not files and not context and (found := in_cluster(environment)) is not None:
+        return found
+    if not files and not home.exists():
+        raise NoAccess(
+            "nothing says where the API server is: this is no pod with a service account, $KUBECONFIG is not set, "
+            f"and {home} does not exist. Give a file with --kubeconfig"
+        )
+    from fairlead.cluster.kubeconfig import read_kubeconfig  # noqa: PLC0415 - loads YAML
+
+    return read_kubeconfig(files or str(home), context, environment, clock)

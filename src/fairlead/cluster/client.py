@@ -1,0 +1,326 @@
+"""Calls to the API server: get, list, watch, patch, create, delete. Typed answers, typed errors, deadlines, retries.
+
+There is no update of a whole object: see `patches.py`. Owns a few kept connections; a watch has one of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Struct
+
+from fairlead._version import __version__
+from fairlead.cluster.access import Access
+from fairlead.cluster.backoff import parse_retry_after, wait_s
+from fairlead.cluster.connection import Connection, NothingSaid, connect
+from fairlead.cluster.errors import Babble, ClusterError, NoAccess, TooSlow, Unauthorized, refusal
+from fairlead.cluster.http1 import Head, encode
+from fairlead.cluster.kinds import Ask, Kind
+from fairlead.cluster.lines import Lines, LineTooLong
+from fairlead.cluster.patches import Apply, Patch
+from fairlead.model.ports import Clock
+
+T = TypeVar("T")
+
+ATTEMPT_S = 10.0
+PATIENCE_S = 30.0  # for a call with all its tries
+BODY_MAX_BYTES = 64 * 2**20
+PAGE = 200  # objects a list asks for at a time
+PAGES_MAX = 1000  # a list that never ends is no list
+IDLE_MAX_S = 60.0  # Go servers close what was quiet for longer
+IDLE_KEPT = 2
+# The server ends a watch by itself after this. It sends a bookmark about every minute: silence means that it is gone.
+WATCH_S = 300
+WATCH_SILENCE_S = 150.0
+
+
+class Meta(Struct, frozen=True, rename="camel"):
+    """What every object says of itself."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Anything(Struct, frozen=True):
+    """An object of which only the name matters."""
+
+    metadata: Meta = Meta()
+
+
+class Listing(Struct, Generic[T], frozen=True):
+    items: tuple[T, ...]
+    version: str  # to watch from
+
+
+class Event(Struct, Generic[T], frozen=True):
+    """One line of a watch. A bookmark has no object: it says how far the server has looked."""
+
+    kind: str  # ADDED, MODIFIED, DELETED, BOOKMARK
+    object: T | None
+    version: str
+
+
+class _PageMeta(Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    next_page: str = msgspec.field(name="continue", default="")
+
+
+class _Page(Struct, frozen=True):
+    items: list[msgspec.Raw] | None = None
+    metadata: _PageMeta = _PageMeta()
+
+
+class _Line(Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _Status(Struct, frozen=True):
+    code: int = 0
+    message: str = ""
+
+
+class Client:
+    def __init__(
+        self,
+        access: Access,
+        clock: Clock,
+        *,
+        rng: Random | None = None,
+        attempt_s: float = ATTEMPT_S,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.access = access
+        self.clock = clock
+        self.rng = rng or Random()  # noqa: S311 - spreads retries, hides nothing
+        self._attempt_s = attempt_s
+        self._patience_s = patience_s
+        self._idle: list[Connection] = []
+
+    async def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    # --- Calls ----------------------------------------------------------------------------------------------------
+
+    async def get(self, kind: Kind, name: str, into: type[T], *, namespace: str = "") -> T:
+        ask = Ask("get", kind, name, namespace)
+        return _decode(await self._call(ask, "GET", kind.path(name, namespace=namespace)), into)
+
+    async def list(
+        self, kind: Kind, into: type[T], *, namespace: str = "", fields: str = "", labels: str = "", page: int = PAGE
+    ) -> Listing[T]:
+        """All of them, a page at a time. Raises Gone if the list was too slow for the server's memory."""
+        ask = Ask("list", kind, namespace=namespace)
+        path, query = kind.path(namespace=namespace), {"limit": str(page), **_selectors(fields, labels)}
+        items: list[T] = []
+        for _ in range(PAGES_MAX):
+            found = _decode(await self._call(ask, "GET", path, query), _Page)
+            items += [_decode(item, into) for item in found.items or ()]
+            if not found.metadata.next_page:
+                return Listing(tuple(items), found.metadata.resource_version)
+            query["continue"] = found.metadata.next_page
+        raise Babble(f"the list of {kind.plural} has no end")
+
+    async def patch(
+        self, kind: Kind, name: str, patch: Patch, into: type[T], *, namespace: str = "", subresource: str = ""
+    ) -> T:
+        ask = Ask("patch", kind, name, namespace, subresource)
+        query = {}
+        if isinstance(patch, Apply):
+            query = {"fieldManager": patch.manager, "force": "true" if patch.force else "false"}
+        path = kind.path(name, namespace=namespace, subresource=subresource)
+        return _decode(await self._call(ask, "PATCH", path, query, patch.encode(), patch.content_type), into)
+
+    async def create(self, kind: Kind, body: Any, into: type[T], *, namespace: str = "") -> T:
+        ask = Ask("create", kind, namespace=namespace)
+        content = msgspec.json.encode(body)
+        return _decode(await self._call(ask, "POST", kind.path(namespace=namespace), body=content), into)
+
+    async def delete(self, kind: Kind, name: str, *, namespace: str = "") -> None:
+        await self._call(Ask("delete", kind, name, namespace), "DELETE", kind.path(name, namespace=namespace))
+
+    async def watch(
+        self, kind: Kind, into: type[T], *, since: str, namespace: str = "", fields: str = "", labels: str = ""
+    ) -> AsyncGenerator[Event[T], None]:
+        """What changes from a version on, until the server ends it: then go on from the last event's version.
+
+        Raises Gone when the version is too old. Close it (`contextlib.aclosing`) when leaving early.
+        """
+        ask = Ask("watch", kind, namespace=namespace)
+        # By chance, so that the nodes of a cluster do not come back in step.
+        lasts_s = self.rng.randint(WATCH_S, 2 * WATCH_S)
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": since,
+            "timeoutSeconds": str(lasts_s),
+            **_selectors(fields, labels),
+        }
+        async with self._exchange(ask, "GET", kind.path(namespace=namespace), query) as (_, connection):
+            lines = Lines()
+            pieces = connection.body()
+            while True:
+                piece = await self._within(WATCH_SILENCE_S, ask, anext(pieces, None))
+                if piece is None:
+                    if lines.pending:
+                        raise Babble("a watch ended in the middle of an event")
+                    return
+                try:
+                    for line in lines.feed(piece):
+                        yield _event(ask, line, into)
+                except LineTooLong as error:
+                    raise Babble(str(error)) from None
+
+    # --- One call, with its tries ---------------------------------------------------------------------------------
+
+    async def _call(
+        self,
+        ask: Ask,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = "application/json",
+    ) -> bytes:
+        end_s = self.clock.monotonic() + self._patience_s
+        attempt = 0
+        while True:
+            try:
+                return await self._once(ask, method, path, query, body, content_type)
+            except ClusterError as error:
+                # What may have been carried out must not be carried out twice: a patch and a delete say what shall
+                # be, a create does not.
+                again = error.passing and (method != "POST" or error.retry_after_s > 0)
+                if isinstance(error, Unauthorized) and attempt == 0:
+                    self.access.forget()
+                    again = True
+                pause_s = wait_s(attempt, self.rng, asked_s=error.retry_after_s)
+                if not again or self.clock.monotonic() + pause_s > end_s:
+                    raise
+            attempt += 1
+            await self.clock.sleep(pause_s)
+
+    async def _once(
+        self, ask: Ask, method: str, path: str, query: Mapping[str, str] | None, body: bytes, content_type: str
+    ) -> bytes:
+        async def whole() -> bytes:
+            async with self._exchange(ask, method, path, query, body, content_type) as (_, connection):
+                return await _read_all(connection)
+
+        return await self._within(self._attempt_s, ask, whole())
+
+    @asynccontextmanager
+    async def _exchange(
+        self,
+        ask: Ask,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes = b"",
+        content_type: str = "application/json",
+    ) -> AsyncIterator[tuple[Head, Connection]]:
+        """A request and the head of its answer; a refusal is raised. The connection is kept if its body was read."""
+        request = await self._encode(method, path, query, body, content_type)
+        head, connection = await self._within(self._attempt_s, ask, self._send(request))
+        try:
+            if not 200 <= head.status < 300:
+                said = await self._within(self._attempt_s, ask, _read_all(connection))
+                raise refusal(ask, head.status, _message(said), parse_retry_after(head.headers.get("retry-after", "")))
+            yield head, connection
+        finally:
+            self._keep(connection)
+
+    async def _encode(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes, content_type: str
+    ) -> bytes:
+        server = self.access.server
+        headers = {"Host": server.authority, "Accept": "application/json", "User-Agent": f"fairlead/{__version__}"}
+        if token := (await self.access.credential()).token:
+            headers["Authorization"] = f"Bearer {token}"
+        if body:
+            headers["Content-Type"] = content_type
+        target = server.prefix + path + ("?" + urlencode(query) if query else "")
+        try:
+            return encode(method, target, headers, body)
+        except ValueError as error:  # never the value: it may be the token
+            raise NoAccess(f"{self.access.source or server}: {error}") from None
+
+    async def _send(self, request: bytes) -> tuple[Head, Connection]:
+        while True:
+            connection = self._kept() or await connect(self.access)
+            try:
+                return await connection.send(request), connection
+            except NothingSaid:
+                connection.close()
+            except BaseException:
+                connection.close()
+                raise
+
+    async def _within(self, timeout_s: float, ask: Ask, work: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await work
+        except TimeoutError:
+            raise TooSlow(f"{ask} at {self.access.server}", timeout_s) from None
+
+    def _kept(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if self.clock.monotonic() - connection.idle_since_s < IDLE_MAX_S:
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, connection: Connection) -> None:
+        if connection.reusable and len(self._idle) < IDLE_KEPT:
+            connection.idle_since_s = self.clock.monotonic()
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+
+async def _read_all(connection: Connection) -> bytes:
+    pieces, size = [], 0
+    async for piece in connection.body():
+        size += len(piece)
+        if size > BODY_MAX_BYTES:
+            raise Babble(f"an answer is larger than {BODY_MAX_BYTES} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _selectors(fields: str, labels: str) -> dict[str, str]:
+    return {key: text for key, text in (("fieldSelector", fields), ("labelSelector", labels)) if text}
+
+
+def _decode(body: bytes | msgspec.Raw, into: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=into)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Babble(f"expected {into.__name__.strip('_')}: {error}") from None
+
+
+def _event(ask: Ask, line: bytes, into: type[T]) -> Event[T]:
+    found = _decode(line, _Line)
+    if found.type == "ERROR":
+        status = _decode(found.object, _Status)
+        raise refusal(ask, status.code or 500, status.message)
+    version = _decode(found.object, Anything).metadata.resource_version
+    thing = None if found.type == "BOOKMARK" else _decode(found.object, into)
+    return Event(found.type, thing, version)
+
+
+def _message(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Status).message
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return body[:300].decode(errors="replace")

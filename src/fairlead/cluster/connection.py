@@ -1,0 +1,137 @@
+"""One connection to the API server: a request out, the head and the body of its response in. Owns the socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from fairlead.cluster.access import Access, Server
+from fairlead.cluster.errors import Babble, Unreachable
+from fairlead.cluster.http1 import Head, Malformed, Response
+
+READ_BYTES = 64 * 1024
+# A peer that is gone without a word is noticed after about a minute, also on a watch where nothing happens.
+KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
+
+
+class Stream(Protocol):
+    async def read(self) -> bytes: ...
+
+    async def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainStream:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def read(self) -> bytes:
+        return await self._reader.read(READ_BYTES)
+
+    async def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class NothingSaid(Exception):
+    """A connection that was kept turned out to be closed: the request was not looked at. Never leaves this room."""
+
+
+class Connection:
+    def __init__(self, stream: Stream, server: Server) -> None:
+        self._stream = stream
+        self._server = server
+        self._response = Response()
+        self._pieces: list[bytes] = []
+        self.used = 0  # how many requests it has carried
+        self.idle_since_s = 0.0
+
+    async def send(self, request: bytes) -> Head:
+        """Sends and waits for the head of the answer."""
+        self._response = Response()
+        self._pieces = []
+        self.used += 1
+        try:
+            await self._stream.write(request)
+            while self._response.head is None:
+                await self._read()
+        except (OSError, EOFError) as error:
+            if self.used > 1 and not self._response.begun:
+                raise NothingSaid from None
+            raise self._lost(error) from None
+        return self._response.head
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The pieces of the body as they come."""
+        while True:
+            pieces, self._pieces = self._pieces, []
+            for piece in pieces:
+                yield piece
+            if self._response.done:
+                return
+            try:
+                await self._read()
+            except (OSError, EOFError) as error:
+                raise self._lost(error) from None
+
+    @property
+    def reusable(self) -> bool:
+        return self._response.reusable
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def _read(self) -> None:
+        data = await self._stream.read()
+        try:
+            if data:
+                self._pieces += self._response.feed(data)
+            elif not self._response.begun:
+                raise EOFError
+            else:
+                self._response.end()
+        except Malformed as error:
+            raise Babble(str(error)) from None
+
+    def _lost(self, error: BaseException) -> Unreachable:
+        return Unreachable(str(self._server), getattr(error, "strerror", None) or str(error) or "it hung up")
+
+
+async def connect(access: Access) -> Connection:
+    """A fresh one. Raises Unreachable with what to look at."""
+    server = access.server
+    context = access.context(await access.credential())
+    try:
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+    except OSError as error:
+        raise Unreachable(str(server), error.strerror or str(error)) from None
+    _keep_alive(writer.get_extra_info("socket"))
+    if context is None:
+        return Connection(PlainStream(reader, writer), server)
+    from fairlead.cluster.tls import TlsStream, is_distrust  # noqa: PLC0415 - ssl costs megabytes
+
+    stream = TlsStream(reader, writer, context, server.name or server.host)
+    try:
+        await stream.handshake()
+    except OSError as error:
+        stream.close()
+        hint = "The certificate authority in use is not the one of this cluster" if is_distrust(error) else ""
+        reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+        raise Unreachable(str(server), f"TLS: {reason}", hint) from None
+    except BaseException:
+        stream.close()
+        raise
+    return Connection(stream, server)
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE:
+        if (option := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

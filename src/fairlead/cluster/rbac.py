@@ -1,0 +1,37 @@
+"""Which verbs on which resources each feature needs, as data: the reference page and the errors are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+
+class Rule(Struct, frozen=True):
+    """One rule of a Role or ClusterRole."""
+
+    group: str
+    resource: str  # with its sub-resource: nodes/status
+    verbs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        verbs = ", ".join(f'"{verb}"' for verb in self.verbs)
+        return f'- apiGroups: ["{self.group}"]\n  resources: ["{self.resource}"]\n  verbs: [{verbs}]'
+
+
+NODES_GET = Rule("", "nodes", ("get",))
+NODES_FOLLOW = Rule("", "nodes", ("list", "watch"))
+NODE_STATUS_PATCH = Rule("", "nodes/status", ("patch",))
+PODS_FOLLOW = Rule("", "pods", ("list", "watch"))
+
+FEATURES: Mapping[str, tuple[Rule, ...]] = {
+    "`fairlead node show`": (NODES_GET,),
+    "`fairlead node set`, `fairlead node unset`": (NODES_GET, NODE_STATUS_PATCH),
+    "`fairlead node set --keep`": (NODES_GET, NODES_FOLLOW, NODE_STATUS_PATCH),
+    "the daemon with `amounts`": (NODES_FOLLOW, NODE_STATUS_PATCH),
+    "the cache of this node's pods": (PODS_FOLLOW,),
+}
+
+
+def as_yaml(rules: Iterable[Rule]) -> str:
+    return "\n".join(map(str, rules))
