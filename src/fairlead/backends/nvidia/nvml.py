@@ -25,6 +25,7 @@ DOUBLE_BIT, XID, UNAVAILABLE = 0x2, 0x8, 0x4000  # kinds of events
 NO_INSTANCE = 0xFFFFFFFF
 GI_PROFILES, CI_PROFILES, ENGINE_SHARED = 18, 9, 0
 NVLINKS = 36
+LINK_TO_SWITCH = 2
 ADDRESSING_ATS = 2
 RECOVERY_ACTION = 230  # a field: what the driver wants done with the GPU
 FABRIC_V2, ADDRESSING_V1 = 0x2000024, 0x1000008  # version and size, as the library checks them
@@ -240,9 +241,6 @@ class Nvml:
             raise
         return Handle(found)
 
-    def parent(self, mig: Handle) -> Handle:
-        return Handle(self._number("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", c_void_p, c_void_p(mig)))
-
     def gi(self, mig: Handle) -> int:
         return self._number("nvmlDeviceGetGpuInstanceId", c_uint, c_void_p(mig))
 
@@ -309,6 +307,9 @@ class Nvml:
         """The bus id at the other end: of a GPU or of a switch."""
         args = c_void_p(device), c_uint(link)
         return _decode(self._struct("nvmlDeviceGetNvLinkRemotePciInfo_v2", PciInfo, *args).busId)
+
+    def nvlink_remote_kind(self, device: Handle, link: int) -> int:
+        return self._number("nvmlDeviceGetNvLinkRemoteDeviceType", c_uint, c_void_p(device), c_uint(link))
 
     # --- Events ---------------------------------------------------------------------------------------------------
 

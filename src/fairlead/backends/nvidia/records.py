@@ -75,10 +75,11 @@ class Gpu(Struct, frozen=True):
 
 
 class Look(Struct, frozen=True):
-    """One look at everything. `problems` are those of single GPUs; they are not in `gpus`."""
+    """One look at everything. `problems` are those of single GPUs."""
 
     kind: Kind
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[Gpu, ...] = ()  # those that answer
+    lost: tuple[Gpu, ...] = ()  # as they last were: still there, and without an answer
     driver_version: str = ""
     cuda_version: int = 0  # 12040 for 12.4
     library: str = ""  # where NVML was found

@@ -1,0 +1,75 @@
+"""What the kernel says beside NVML: minor numbers of MIG capabilities, NUMA nodes, and what marks a change of GPUs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+_MIG_MINOR = re.compile(r"gpu(\d+)/gi(\d+)/(?:ci(\d+)/)?access (\d+)")
+
+Caps = dict[tuple[int, int, int | None], int]  # (GPU minor, GPU instance, compute instance or None) to minor number
+
+
+def parse_mig_minors(text: str) -> Caps:
+    """The driver's table. Lines that are not of instances, or that make no sense, are passed over."""
+    caps: Caps = {}
+    for line in text.splitlines():
+        if match := _MIG_MINOR.fullmatch(line.strip()):
+            gpu, gi, ci, minor = match.groups()
+            caps[int(gpu), int(gi), None if ci is None else int(ci)] = int(minor)
+    return caps
+
+
+def read_mig_minors(root: str) -> Caps:
+    return parse_mig_minors(_read(Path(root) / "proc/driver/nvidia-caps/mig-minors") or "")
+
+
+def sysfs_bus_id(bus_id: str) -> str:
+    """NVML's `00000000:3B:00.0` as sysfs has it: `0000:3b:00.0`."""
+    return bus_id.lower().removeprefix("0000")
+
+
+def read_numa(root: str, bus_id: str) -> int | None:
+    """The NUMA node of a PCI device. ValueError for what is no number; None where nobody knows."""
+    text = _read(Path(root) / "sys/bus/pci/devices" / bus_id / "numa_node")
+    node = -1 if text is None else int(text)
+    return None if node < 0 else node
+
+
+class Mark:
+    """A cheap look at what the kernel shows of GPUs. A different one: NVML must start anew to see what is there.
+
+    Starting NVML anew is not done at each scan. On a host without the persistence daemon the last one to leave switches
+    the GPUs off, and the next waits seconds for them.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+
+    def read(self) -> frozenset[str]:
+        """Empty where the kernel shows nothing, as below WSL."""
+        found = {f"gpu {name}" for name in _names(self._root / "proc/driver/nvidia/gpus")}
+        found |= {f"pci {name}" for name in _names(self._root / "sys/bus/pci/drivers/nvidia") if ":" in name}
+        found |= {f"cap {path}" for path in _below(self._root / "proc/driver/nvidia/capabilities")}
+        version = _read(self._root / "sys/module/nvidia/version")
+        return frozenset({*found, f"version {version}"} if version and found else found)
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)  # noqa: PTH208 - names are all that is asked for
+    except OSError:
+        return []
+
+
+def _below(directory: Path) -> list[str]:
+    """The capabilities of MIG instances; the driver makes one for each that exists."""
+    return [path.as_posix() for path in directory.glob("gpu*/mig/gi*/**/access")]
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None

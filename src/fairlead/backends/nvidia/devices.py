@@ -1,0 +1,134 @@
+"""Devices out of a look at the driver: which of the GPUs and MIG instances are offered, and as what. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from fairlead.backends.nvidia.errors import GpusFailed, MigMismatch
+from fairlead.backends.nvidia.records import Gpu, Kind, Look
+from fairlead.backends.nvidia.records import Mig as Instance
+from fairlead.backends.nvidia.spec import Mig
+from fairlead.model.device import Device, DeviceNode
+
+VENDOR = "nvidia"
+WSL_NODE = "/dev/dxg"
+WSL_ID, TEGRA_ID = "all", "tegra"
+
+
+class Shown(Struct, frozen=True):
+    devices: tuple[Device, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def show(look: Look, mig: Mig) -> Shown:
+    """What a look means under a way to show MIG. GPUs that are lost stay in the list: containers may have them."""
+    if look.kind is Kind.TEGRA:
+        attributes = {"kind": "tegra", "computeCapability": "0.0"}
+        return Shown((Device(TEGRA_ID, index="0", vendor=VENDOR, attributes=attributes),))
+    gpus = sorted((*look.gpus, *look.lost), key=lambda gpu: gpu.index)
+    if look.kind is Kind.WSL:
+        return Shown((_wsl(),) if gpus else (), look.problems)
+    if mig is Mig.SINGLE:
+        _check_single(gpus)
+    devices: list[Device] = []
+    problems: list[str] = []
+    for gpu in gpus:
+        if mig is Mig.NONE or not gpu.mig_enabled:
+            devices.append(_whole(gpu))
+            continue
+        if not gpu.migs:
+            problems.append(f"device {gpu.index} has no MIG devices configured: nothing of GPU {gpu.index} is offered")
+        for instance in gpu.migs:
+            if missing := _missing_cap(gpu, instance):
+                problems.append(missing)
+            else:
+                devices.append(_part(gpu, instance))
+    if problems and not devices and any(gpu.migs for gpu in gpus):
+        raise GpusFailed(problems)
+    return Shown(tuple(devices), (*look.problems, *problems))
+
+
+def _check_single(gpus: list[Gpu]) -> None:
+    """Whether all that would be offered is of one kind, so that a pod gets the same whichever it gets."""
+    cut = [gpu for gpu in gpus if gpu.mig_enabled]
+    if bare := [gpu for gpu in cut if not gpu.migs]:
+        raise MigMismatch(
+            "at least one device with migEnabled=true was not configured correctly: "
+            f"device {bare[0].index} has no MIG devices configured"
+        )
+    kinds = {instance.slice: instance.profile for gpu in cut for instance in gpu.migs}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(set(kinds.values())))
+        raise MigMismatch(f"more than one MIG device type present on node: {names}")
+    if cut and len(cut) < len(gpus):
+        on = ", ".join(str(gpu.index) for gpu in cut)
+        raise MigMismatch(
+            f"all devices on the node must be configured with the same migEnabled value: MIG is on for GPU {on} only"
+        )
+
+
+def _whole(gpu: Gpu) -> Device:
+    return Device(
+        gpu.uuid,
+        index=str(gpu.index),
+        vendor=VENDOR,
+        model=gpu.name,
+        memory_bytes=gpu.memory_bytes,
+        pci_address=gpu.bus_id,
+        numa_nodes=_numa(gpu),
+        nodes=(DeviceNode(gpu.path),),
+        attributes={"kind": "gpu", "computeCapability": gpu.cc, "minor": str(gpu.minor)},
+    )
+
+
+def _part(gpu: Gpu, instance: Instance) -> Device:
+    attributes = {
+        "kind": "mig",
+        "profile": instance.resource_profile,
+        "mig": instance.profile,
+        "computeCapability": gpu.cc,
+        "minor": str(gpu.minor),
+        "giId": str(instance.gi),
+        "ciId": str(instance.ci),
+    }
+    if instance.placement:
+        attributes["placement"] = instance.placement
+    return Device(
+        instance.uuid,
+        index=f"{gpu.index}:{instance.index}",
+        vendor=VENDOR,
+        model=gpu.name,
+        memory_bytes=instance.memory_bytes,
+        pci_address=gpu.bus_id,
+        numa_nodes=_numa(gpu),
+        nodes=tuple(DeviceNode(path) for path in (gpu.path, *instance.cap_paths)),
+        parent=gpu.uuid,
+        attributes=attributes,
+    )
+
+
+def _wsl() -> Device:
+    """Below WSL one node leads to all GPUs."""
+    nodes = (DeviceNode(WSL_NODE),)
+    return Device(WSL_ID, index=WSL_ID, vendor=VENDOR, nodes=nodes, attributes={"kind": "wsl"})
+
+
+def _numa(gpu: Gpu) -> tuple[int, ...]:
+    return () if gpu.numa is None else (gpu.numa,)
+
+
+def _missing_cap(gpu: Gpu, instance: Instance) -> str:
+    path = f"/proc/driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi{instance.gi}"
+    if instance.gi_cap is None:
+        return f"missing MIG GPU instance capability path: {path}/access"
+    if instance.ci_cap is None:
+        return f"missing MIG compute instance capability path: {path}/ci{instance.ci}/access"
+    return ""
+
+
+def holders(devices: tuple[Device, ...]) -> Iterator[tuple[str, Device]]:
+    """Each device with the UUID of the GPU that it is, or is cut from."""
+    for device in devices:
+        yield device.parent or device.id, device

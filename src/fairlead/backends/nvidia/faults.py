@@ -1,0 +1,168 @@
+"""The fault table: what each report of the driver means, for how long, and for whom. Data and pure functions.
+
+Codes are `xid-<number>` for XIDs and the names below for the rest. Options may change any line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from fairlead.backends.nvidia.spec import IGNORED_XIDS, Fault, Health, Scope
+from fairlead.model.health import Cause, CauseKind
+
+_APPLICATION, _TRANSIENT = CauseKind.APPLICATION, CauseKind.TRANSIENT
+_NEEDS_RESET, _PERMANENT = CauseKind.NEEDS_RESET, CauseKind.PERMANENT
+_INSTANCE, _GPU = Scope.INSTANCE, Scope.GPU
+_XID = "xid-"
+
+GPU_LOST = "gpu-lost"
+RESET_REQUIRED = "reset-required"
+DOUBLE_BIT = "ecc-double-bit"
+UNAVAILABLE = "gpu-unavailable"
+NO_ANSWER = "nvml-error"
+HANG = "nvml-hang"
+
+
+class Line(Struct, frozen=True):
+    kind: CauseKind
+    scope: Scope
+    message: str
+    hold_s: float | None = None  # None: as for any other fault
+
+
+# XIDs that are not ignored withdraw a device at once, as NVIDIA's own plugin does. What differs is the way back: after
+# the fault of a program the GPU is good again soon; after one that only a reset ends, it is held for longer, and stays
+# away while the driver asks for the reset. The six that are ignored by default stand here for those who watch them.
+TABLE: Mapping[str, Line] = {
+    "xid-8": Line(_NEEDS_RESET, _INSTANCE, "GPU stopped processing"),
+    "xid-13": Line(_NEEDS_RESET, _INSTANCE, "graphics engine exception"),
+    "xid-31": Line(_NEEDS_RESET, _INSTANCE, "GPU memory page fault"),
+    "xid-32": Line(_NEEDS_RESET, _INSTANCE, "invalid or corrupted push buffer stream"),
+    "xid-38": Line(_NEEDS_RESET, _GPU, "driver firmware error", 300),
+    "xid-43": Line(_NEEDS_RESET, _INSTANCE, "GPU stopped processing"),
+    "xid-45": Line(_NEEDS_RESET, _INSTANCE, "preemptive cleanup after earlier errors"),
+    "xid-46": Line(_NEEDS_RESET, _GPU, "GPU stopped processing", 300),
+    "xid-48": Line(_NEEDS_RESET, _INSTANCE, "double-bit ECC error", 300),
+    "xid-61": Line(_NEEDS_RESET, _GPU, "internal micro-controller breakpoint", 300),
+    "xid-62": Line(_NEEDS_RESET, _GPU, "internal micro-controller halt", 300),
+    "xid-63": Line(_NEEDS_RESET, _GPU, "memory row remapping recorded; takes effect at the next reset"),
+    "xid-64": Line(_NEEDS_RESET, _GPU, "memory row remapping failed", 600),
+    "xid-68": Line(_NEEDS_RESET, _INSTANCE, "video processor exception"),
+    "xid-69": Line(_NEEDS_RESET, _INSTANCE, "graphics engine class error"),
+    "xid-74": Line(_NEEDS_RESET, _GPU, "NVLink error", 300),
+    "xid-79": Line(_NEEDS_RESET, _GPU, "GPU has fallen off the bus", 300),
+    "xid-92": Line(_NEEDS_RESET, _GPU, "high rate of single-bit ECC errors"),
+    "xid-94": Line(_NEEDS_RESET, _INSTANCE, "contained memory error"),
+    "xid-95": Line(_NEEDS_RESET, _GPU, "uncontained memory error", 300),
+    "xid-109": Line(_NEEDS_RESET, _INSTANCE, "context switch timeout"),
+    "xid-110": Line(_NEEDS_RESET, _GPU, "security fault", 300),
+    "xid-119": Line(_NEEDS_RESET, _GPU, "GSP RPC timeout", 300),
+    "xid-120": Line(_NEEDS_RESET, _GPU, "GSP error", 300),
+    "xid-121": Line(_NEEDS_RESET, _GPU, "chip-to-chip link error"),
+    "xid-136": Line(_NEEDS_RESET, _GPU, "link training failed", 300),
+    "xid-137": Line(_NEEDS_RESET, _INSTANCE, "NVLink privilege error"),
+    "xid-140": Line(_NEEDS_RESET, _GPU, "unrecovered ECC error", 300),
+    "xid-143": Line(_NEEDS_RESET, _GPU, "GPU initialization failed", 300),
+    "xid-144": Line(_NEEDS_RESET, _GPU, "NVLink SAW error", 300),
+    "xid-145": Line(_NEEDS_RESET, _GPU, "NVLink RLW error", 300),
+    "xid-146": Line(_NEEDS_RESET, _GPU, "NVLink TLW error", 300),
+    "xid-147": Line(_NEEDS_RESET, _GPU, "NVLink TREX error", 300),
+    "xid-148": Line(_NEEDS_RESET, _GPU, "NVLink NVLPW_CTRL error", 300),
+    "xid-149": Line(_NEEDS_RESET, _GPU, "NVLink NETIR error", 300),
+    "xid-150": Line(_NEEDS_RESET, _GPU, "NVLink MSE error", 300),
+    "xid-151": Line(_NEEDS_RESET, _GPU, "key rotation error", 300),
+    "xid-154": Line(_NEEDS_RESET, _GPU, "the driver asks for a recovery action", 300),
+    "xid-155": Line(_NEEDS_RESET, _GPU, "NVLink went down", 300),
+    "xid-156": Line(_NEEDS_RESET, _GPU, "resource retirement recorded"),
+    "xid-157": Line(_NEEDS_RESET, _GPU, "resource retirement failed", 600),
+    DOUBLE_BIT: Line(_NEEDS_RESET, _INSTANCE, "double-bit ECC error", 300),
+    UNAVAILABLE: Line(_NEEDS_RESET, _GPU, "the driver cannot use the GPU", 300),
+    GPU_LOST: Line(_NEEDS_RESET, _GPU, "the GPU is lost: it does not answer on the bus"),
+    RESET_REQUIRED: Line(_NEEDS_RESET, _GPU, "the driver asks for a reset of the GPU"),
+    NO_ANSWER: Line(_TRANSIENT, _GPU, "the driver answers for the GPU with an error"),
+    HANG: Line(_TRANSIENT, _GPU, "the driver does not answer for the GPU"),
+}
+_UNKNOWN_XID = Line(_NEEDS_RESET, _INSTANCE, "reported by the driver")
+
+
+class Faults:
+    """The table with what options change in it."""
+
+    def __init__(self, health: Health) -> None:
+        self._changed = health.faults
+        self._none = health.ignored_xids == "all"
+        self._ignored = frozenset(health.ignored_xids if isinstance(health.ignored_xids, tuple) else ())
+        self._watched = frozenset(health.watched_xids)
+
+    @property
+    def watching(self) -> bool:
+        """Whether anybody wants to know of anything."""
+        return not self._none or bool(self._watched)
+
+    @property
+    def beyond_xids(self) -> bool:
+        """Whether faults without an XID count: not where everything was switched off and single XIDs on again."""
+        return not self._none
+
+    def ignores(self, xid: int) -> bool:
+        return xid not in self._watched and (self._none or xid in self._ignored)
+
+    def of_xid(self, xid: int) -> tuple[Cause, Scope]:
+        cause, scope = self.of(f"{_XID}{xid}")
+        if self.ignores(xid):
+            # A fault of the program: noted, and the device is as good as before.
+            cause = Cause(cause.code, _APPLICATION, cause.message)
+        return cause, scope
+
+    def of(self, code: str, message: str = "") -> tuple[Cause, Scope]:
+        line = TABLE.get(code, _UNKNOWN_XID)
+        change = self._changed.get(code, Fault())
+        text = change.message or line.message
+        cause = Cause(
+            code,
+            change.kind or line.kind,
+            f"{text}: {message}" if message else text,
+            line.hold_s if change.hold is None else change.hold,
+        )
+        return cause, change.scope or line.scope
+
+
+def unknown_codes(codes: Mapping[str, Fault]) -> list[str]:
+    """Codes that nothing will ever report."""
+    return [code for code in codes if code not in TABLE and not _is_xid(code)]
+
+
+def xids_from_env(disable: str, enable: str) -> tuple[tuple[int, ...] | str, tuple[int, ...], list[str]]:
+    """What DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS mean: the ignored XIDs, those watched all the same, and
+    warnings about what was passed over.
+
+    What is enabled wins over what is disabled, also single XIDs over "all".
+    """
+    warnings: list[str] = []
+    off, all_off = _tokens(disable, "DP_DISABLE_HEALTHCHECKS", warnings)
+    on, all_on = _tokens(enable, "DP_ENABLE_HEALTHCHECKS", warnings)
+    if all_on:
+        return (), (), warnings
+    if all_off:
+        return "all", tuple(sorted(on)), warnings
+    return tuple(sorted({*off, *IGNORED_XIDS})), tuple(sorted(on)), warnings
+
+
+def _tokens(text: str, variable: str, warnings: list[str]) -> tuple[set[int], bool]:
+    xids: set[int] = set()
+    tokens = [token.strip() for token in text.lower().split(",")]
+    if {"all", "xids"} & set(tokens):
+        return xids, True
+    for token in filter(None, tokens):
+        if token.isascii() and token.isdigit():
+            xids.add(int(token))
+        else:
+            warnings.append(f"{variable}: {token!r} is not an XID and is passed over")
+    return xids, False
+
+
+def _is_xid(code: str) -> bool:
+    number = code.removeprefix(_XID)
+    return code.startswith(_XID) and number.isascii() and number.isdigit()
