@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.unit.backends.nvidia.tree import look_of, plant, read_made_up
 
 from fairlead.backends.nvidia.cdi.specs import make_specs
 from fairlead.backends.nvidia.records import Kind
 from fairlead.backends.nvidia.site import look_at_site
-from fairlead.backends.nvidia.spec import Cdi, Options
+from fairlead.backends.nvidia.spec import Options
 from fairlead.backends.strict import convert
 from fairlead.inject import cdi
-from tests.unit.backends.nvidia.tree import look_of, plant, read_made_up
 
 VECTORS = json.loads((Path(__file__).parents[3] / "vectors/nvidia_injection/cdi.json").read_text())
 CASES = VECTORS["cases"]
@@ -42,7 +42,7 @@ def make(root: Path, case: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def recorded(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    specs = json.loads(json.dumps(case["specs"]))
+    specs: dict[str, dict[str, Any]] = json.loads(json.dumps(case["specs"]))
     for spec in specs.values():
         spec["containerEdits"] = VECTORS["common"][spec.pop("common")]
     return specs

@@ -1,4 +1,4 @@
-"""A driver's files below a temporary root, as the vectors list them. Device nodes are plain files with made-up facts."""
+"""A driver's files below a temporary root, as the vectors list them. Device nodes are files with made-up facts."""
 
 from __future__ import annotations
 

@@ -1,0 +1,253 @@
+"""The directory of CDI specs: written when it must be, never half, and only what is ours is taken away."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.toolchain import build_or_skip
+from tests.unit.backends.nvidia.test_cdi_specs import CASES, VECTORS, options_below
+from tests.unit.backends.nvidia.tree import library, look_of, plant, put, read_made_up
+
+from fairlead.backends.nvidia.cdi import publish
+from fairlead.backends.nvidia.cdi.driver import Driver
+from fairlead.backends.nvidia.cdi.elf import read_soname
+from fairlead.backends.nvidia.edits import make_edits
+from fairlead.backends.nvidia.records import Gpu, Kind, Look, Mig
+from fairlead.backends.nvidia.site import Site, look_at_site
+from fairlead.backends.nvidia.spec import Cdi, Ids, Imex, Options, Way
+from fairlead.backends.nvidia.spec import Mig as MigWay
+from fairlead.model.device import Device
+from fairlead.model.edits import Grant
+from fairlead.model.errors import BackendError
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+
+VENDOR = "k8s.device-plugin.nvidia.com"
+VERSION = "550.54.15"
+CUT = Gpu("GPU-b", 1, 1, mig_enabled=True, migs=(Mig("MIG-GPU-b/1/0", 0, 1, 0, gi_cap=12, ci_cap=13),))
+LOOK = Look(Kind.NVML, (Gpu("GPU-a", 0, 0, "0000:3b:00.0"), CUT), driver_version=VERSION)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    """A host with a driver, two GPUs and all the extras."""
+    put(tmp_path, f"/usr/lib64/libcuda.so.{VERSION}", library("libcuda.so.1"))
+    for node in ("nvidiactl", "nvidia0", "nvidia1", "nvidia-caps/nvidia-cap12", "nvidia-caps/nvidia-cap13", "gdrdrv"):
+        put(tmp_path, f"/dev/{node}")
+    put(tmp_path, "/dev/nvidia-caps-imex-channels/channel0")
+    return Options(
+        ways=(Way.CDI_CRI,),
+        host_root=str(tmp_path),
+        driver_root_mount=str(tmp_path),
+        gdrcopy=True,
+        gds=True,
+        imex=Imex(channels=(0,)),
+        cdi=Cdi(directory=f"{tmp_path}/var/run/cdi"),
+    )
+
+
+def publish_all(options: Options, look: Look = LOOK) -> tuple[Site, tuple[str, ...]]:
+    site = look_at_site(options, look.kind, read_made_up)
+    return site, publish(options, look, site, read_made_up)
+
+
+def read(options: Options, group: str = "gpu") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(options.cdi.directory) / f"{VENDOR}-{group}.json").read_text())
+    return found
+
+
+def test_files_are_written_once_and_again_when_they_are_gone_or_differ(options: Options) -> None:
+    everything = tuple(f"{VENDOR}-{group}.json" for group in ("gpu", "imex-channel", "gdrcopy"))
+    assert publish_all(options)[1] == everything
+    assert publish_all(options)[1] == ()
+    directory = Path(options.cdi.directory)
+    (directory / everything[0]).unlink()
+    (directory / everything[1]).write_text("{}")
+    (directory / everything[2]).chmod(0o600)
+    assert publish_all(options)[1] == everything
+    assert {path.name for path in directory.iterdir()} == set(everything)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o644}
+
+
+def test_the_mode_does_not_depend_on_the_umask(options: Options) -> None:
+    before = os.umask(0o077)
+    try:
+        publish_all(options)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((Path(options.cdi.directory) / f"{VENDOR}-gpu.json").stat().st_mode) == 0o644
+
+
+def test_a_directory_that_cannot_be_written_is_named_with_a_cure(options: Options) -> None:
+    put(Path(options.host_root), "/var/run/cdi")  # a file stands in the way, which stops root too
+    with pytest.raises(BackendError, match=rf"cannot write the CDI spec {options.cdi.directory}/.*Make .* writable"):
+        publish_all(options)
+
+
+def test_a_write_that_fails_leaves_no_half_file(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_all(options)
+    before = read(options)
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(BackendError, match="No space left on device"):
+        publish_all(options, replace(LOOK, gpus=LOOK.gpus[:1]))
+    assert read(options) == before
+    assert not [path for path in Path(options.cdi.directory).iterdir() if path.name.startswith(".")]
+
+
+def test_specs_that_are_not_asked_for_any_more_go_and_those_of_others_stay(options: Options) -> None:
+    publish_all(options)
+    directory = Path(options.cdi.directory)
+    (directory / "nvidia.com-gpu.json").write_text("{}")
+    (directory / f"{VENDOR}-mofed.json").write_text('{"kind": "somebody.else/mofed"}')
+    publish_all(replace(options, gdrcopy=False))
+    left = {"nvidia.com-gpu.json", f"{VENDOR}-mofed.json"}
+    assert {path.name for path in directory.iterdir()} == left | {f"{VENDOR}-gpu.json", f"{VENDOR}-imex-channel.json"}
+    publish_all(replace(options, ways=(Way.ENVVAR,)))
+    assert {path.name for path in directory.iterdir()} == left
+
+
+def test_a_look_without_gpus_leaves_the_spec_of_running_pods_alone(options: Options) -> None:
+    publish_all(options)
+    before = read(options)
+    publish_all(options, replace(LOOK, gpus=()))
+    assert read(options) == before
+
+
+def test_without_cdi_nothing_is_looked_for(options: Options, tmp_path: Path) -> None:
+    _, changed = publish_all(replace(options, ways=(Way.ENVVAR,), driver_root_mount="/nowhere"))
+    assert changed == ()
+    assert not Path(options.cdi.directory).exists()
+
+
+def test_a_driver_that_is_not_there_is_named_with_a_cure(options: Options, tmp_path: Path) -> None:
+    empty = tmp_path / "driver-root"
+    with pytest.raises(BackendError, match=rf"no libraries of driver {VERSION} below {empty} .*mount the root"):
+        publish_all(replace(options, driver_root_mount=str(empty)))
+
+
+def test_a_whole_gpu_that_is_cut_comes_with_its_instances(options: Options) -> None:
+    """With `mig: none` the kubelet hands out the GPU; upstream's spec has no such device."""
+    publish_all(options)
+    devices = {device["name"]: device["containerEdits"] for device in read(options)["devices"]}
+    assert list(devices) == ["GPU-a", "GPU-b", "MIG-GPU-b_1_0", "all"]
+    assert [node["path"] for node in devices["GPU-b"]["deviceNodes"]] == [
+        "/dev/nvidia1",
+        "/dev/nvidia-caps/nvidia-cap12",
+        "/dev/nvidia-caps/nvidia-cap13",
+    ]
+    assert [node["path"] for node in devices["all"]["deviceNodes"]] == [
+        "/dev/nvidia0",
+        "/dev/nvidia1",
+        "/dev/nvidia-caps/nvidia-cap12",
+        "/dev/nvidia-caps/nvidia-cap13",
+    ]
+    publish_all(replace(options, mig=MigWay.MIXED))
+    assert [device["name"] for device in read(options)["devices"]] == ["GPU-a", "MIG-GPU-b_1_0", "all"]
+
+
+def test_a_gpu_whose_node_is_missing_is_never_left_out_in_silence(options: Options, tmp_path: Path) -> None:
+    (tmp_path / "dev/nvidia0").unlink()
+    publish_all(options)
+    assert read(options)["devices"][0]["containerEdits"] == {"deviceNodes": [{"path": "/dev/nvidia0"}]}
+
+
+def test_coherent_memory_is_told_when_asked_for(options: Options) -> None:
+    look = replace(LOOK, gpus=(replace(LOOK.gpus[0], coherent=True),))
+    publish_all(replace(options, cdi=replace(options.cdi, feature_flags=("enable-coherent-annotations",))), look)
+    assert read(options)["devices"][0]["annotations"] == {"gpu.nvidia.com/coherent": "true"}
+    assert read(options)["cdiVersion"] == "0.6.0"
+
+
+def test_a_required_imex_channel_that_is_missing_is_an_error(options: Options, tmp_path: Path) -> None:
+    (tmp_path / "dev/nvidia-caps-imex-channels/channel0").unlink()
+    assert look_at_site(options, Kind.NVML, read_made_up).imex_channels == ()
+    with pytest.raises(BackendError, match="requested IMEX channel channel0 does not exist"):
+        look_at_site(replace(options, imex=Imex((0,), required=True)), Kind.NVML, read_made_up)
+
+
+def test_no_cdi_without_nvml(options: Options) -> None:
+    with pytest.raises(BackendError, match="tegra machine"):
+        publish_all(options, Look(Kind.TEGRA))
+
+
+def test_a_vendor_that_cdi_does_not_allow_is_an_error(options: Options) -> None:
+    with pytest.raises(BackendError, match=r"vendor '9\.com'"):
+        publish_all(replace(options, cdi=replace(options.cdi, vendor="9.com")))
+
+
+@pytest.mark.parametrize("ids", list(Ids))
+@pytest.mark.parametrize("mig", list(MigWay))
+def test_every_device_that_may_be_handed_out_can_be_resolved(options: Options, ids: Ids, mig: MigWay) -> None:
+    options = replace(options, ids=ids, mig=mig)
+    site, _ = publish_all(options)
+    verdict = check([options.cdi.directory])[0]
+    assert verdict["errors"] == {}
+    whole = [("GPU-a", "0"), *([("GPU-b", "1")] if mig is MigWay.NONE else [])]
+    for id_, index in (*whole, ("MIG-GPU-b/1/0", "1:0")):
+        devices = (Device(DeviceId(id_), index),)
+        edits = make_edits(options, site, Grant(ResourceName("nvidia.com/gpu"), (SlotId(id_),), devices))
+        assert len(edits.cdi) == 3
+        assert set(edits.cdi) <= set(verdict["devices"])
+
+
+def test_the_reference_library_accepts_every_spec(tmp_path: Path) -> None:
+    directories = []
+    for number, case in enumerate(CASES):
+        root = tmp_path / str(number)
+        gpus, tree = VECTORS["gpus"][case["gpus"]], VECTORS["trees"][case["tree"]]
+        plant(root, tree, gpus)
+        options = options_below(root, case["options"])
+        publish(options, look_of(gpus, tree["version"]), look_at_site(options, Kind.NVML, read_made_up), read_made_up)
+        directories.append(options.cdi.directory)
+    verdicts = check(directories)
+    assert len(verdicts) == len(CASES)
+    assert [verdict["errors"] for verdict in verdicts] == [{}] * len(CASES)
+    assert all(f"{VENDOR}/gpu=all" in verdict["devices"] for verdict in verdicts)
+
+
+def check(directories: list[str]) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [build_or_skip("cdicheck"), *directories], capture_output=True, text=True, check=True, timeout=60
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_links_of_a_driver_root_are_followed_inside_it(tmp_path: Path) -> None:
+    put(tmp_path, f"/opt/nvidia/libcuda.so.{VERSION}", library("libcuda.so.1"))
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "usr/lib64").symlink_to("/opt/nvidia")
+    (tmp_path / "lib64").symlink_to("usr/lib64")
+    driver = Driver(str(tmp_path), VERSION)
+    assert driver.directories == ("/opt/nvidia",)
+    assert driver.versioned() == (f"/opt/nvidia/libcuda.so.{VERSION}",)
+
+
+def test_a_link_that_turns_in_circles_is_no_file(tmp_path: Path) -> None:
+    put(tmp_path, f"/usr/lib64/libcuda.so.{VERSION}")
+    (tmp_path / f"usr/lib64/libloop.so.{VERSION}").symlink_to(f"libloop.so.{VERSION}")
+    assert Driver(str(tmp_path), VERSION).versioned() == (f"/usr/lib64/libcuda.so.{VERSION}",)
+
+
+def test_a_driver_in_an_unusual_place_is_found_beside_nvml(tmp_path: Path) -> None:
+    put(tmp_path, f"/opt/driver/libnvidia-ml.so.{VERSION}")
+    found = Driver(str(tmp_path), VERSION, library=f"{tmp_path}/opt/driver/libnvidia-ml.so.1")
+    assert found.directories == ("/opt/driver",)
+
+
+def test_a_library_tells_its_name(tmp_path: Path) -> None:
+    assert read_soname(put(tmp_path, "a", library("libcuda.so.1"))) == "libcuda.so.1"
+    assert read_soname(put(tmp_path, "b", library())) == ""
+    assert read_soname(put(tmp_path, "c", b"\x7fELF\x02\x01")) == ""
+    assert read_soname(put(tmp_path, "d", b"#!/bin/sh\n")) is None
+    assert read_soname(put(tmp_path, "e", library("libcuda.so.1")[:150])) is None
+    assert read_soname(tmp_path / "missing") is None
