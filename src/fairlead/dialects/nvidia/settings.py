@@ -130,7 +130,7 @@ def _odd(settings: Settings) -> list[str]:
             ),
         ),
         (
-            lambda: not settings.driver_root.startswith("/"),
+            lambda: bool(settings.driver_root) and not settings.driver_root.startswith("/"),
             f"--driver-root {settings.driver_root!r} is not an absolute path",
         ),
         (

@@ -119,8 +119,9 @@ def _rules(settings: Settings, notes: list[str], source: str, *, also_whole: boo
     for one in shared:
         if one.name not in used:
             text = f"{one.at}: no GPU is offered as {one.name} with --mig-strategy={settings.mig_strategy}"
-            if not settings.lenient:
-                problems.append(f"{text}. Correct the name, or the strategy")
+            # One file may serve nodes with and without MIG.
+            if not settings.lenient and not one.name.startswith(MIG):
+                problems.append(f"{text}. Correct the name")
             else:
                 notes.append(f"{text}: it has no effect")
     if problems:

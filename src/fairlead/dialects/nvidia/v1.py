@@ -298,7 +298,7 @@ class _Reader:
         name = self.name(raw["name"], (*at, "name"))
         rename = self.name(raw["rename"], (*at, "rename")) if raw.get("rename") else ""
         if not rename and by_default:
-            rename = self.name(name + SUFFIX, (*at, "name"))
+            rename = name + SUFFIX if self.lenient else self.name(name + SUFFIX, (*at, "name"))
         return Shared(name, self._replicas(raw, at), rename, self._devices(raw, at), dotted(at))
 
     def _replicas(self, raw: Mapping[str, Any], at: Path) -> int:

@@ -193,7 +193,7 @@ def test_what_nvidia_refuses_is_refused(mean, args: list[str], file: str | None,
         (["--cdi-annotation-prefix=x", "--device-list-strategy=cdi-annotations"], None, "is no domain"),
         (["--cdi-disable-hooks=creat-symlinks"], None, "nobody knows 'creat-symlinks'"),
         (["--driver-root=relative"], None, "not an absolute path"),
-        ([], sharing("resources: [{name: mig-1g.5gb, replicas: 2}]"), "no GPU is offered as nvidia.com/mig-1g.5gb"),
+        ([], sharing("resources: [{name: gpus, replicas: 2}]"), "no GPU is offered as nvidia.com/gpus"),
         ([], sharing("resources: [{name: gpu, replicas: 2}, {name: gpu, replicas: 3}]"), "is shared by"),
     ],
 )
@@ -216,3 +216,10 @@ def test_a_word_that_is_no_flag_is_refused_unless_one_is_lenient():
     with pytest.raises(BadFlag, match="'false' is no flag"):
         read(["--pass-device-specs", "false"], {})
     assert read(["--lenient", "--pass-device-specs", "false"], {}).meant().config["backends"][0]["nodes"] is True
+
+
+def test_one_file_may_serve_nodes_with_and_without_mig(tmp_path: Path):
+    (tmp_path / "c.yaml").write_text(sharing("resources: [{name: mig-1g.5gb, replicas: 2}]"))
+    meant = read([f"--config-file={tmp_path}/c.yaml"], {}).meant()
+    assert meant.config["rules"] == [{"resource": "nvidia.com/gpu"}]
+    assert "it has no effect" in meant.notes[0]
