@@ -78,6 +78,10 @@ PROGRAMS = {
     "emptyplugin": Program(GO_ROOT, "./emptyplugin", "emptyplugin/*.go"),
     "h2spec": Program(GO_ROOT / "h2spec", "github.com/summerwind/h2spec/cmd/h2spec", "*.go"),
     "cdicheck": Program(GO_ROOT / "cdicheck", ".", "*.go"),
+    # Upstream's sample plugin, of the very version that the node has: one go.mod pins both.
+    "sample-device-plugin": Program(
+        NODE_ROOT / "kubernetes", "k8s.io/kubernetes/test/images/sample-device-plugin", "*.go"
+    ),
 }
 
 NODE_PROGRAMS = {
