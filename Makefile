@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 GEN := src/fairlead/standin/_gen
-.PHONY: help demo test lint fmt campaign soak fuzz bench proto clean node-test node-test-full node-up node-down conformance
+.PHONY: help demo test lint fmt campaign soak fuzz bench proto clean node-test node-test-full node-up node-down e2e-node conformance
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ node-up: $(VENV)/.ready ## starts that node and leaves it running
 
 node-down: $(VENV)/.ready ## ends it and removes everything of it
 	@$(BIN)/python -m tests.node.rig down
+
+e2e-node: $(VENV)/.ready ## Kubernetes' own device-plugin specs, with a Fairlead plugin; needs root and Go
+	@$(BIN)/python -m tests.e2e_node
 
 conformance: $(VENV)/.ready ## the conformance suite against our own plugins, and against broken ones
 	@$(BIN)/python -m pytest -m conformance -n 2 tests/system/test_conformance.py tests/unit/standin/conformance

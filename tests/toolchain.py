@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 GO_ROOT = Path(__file__).parent / "go"
 NODE_ROOT = Path(__file__).parent / "node" / "go"
@@ -47,6 +47,8 @@ class Program:
     sources: str  # a pattern inside the module: what a rebuild depends on, besides go.mod and go.sum
     stamp: str = ""  # linker flags that tell the program its version
     tags: str = ""
+    # Lays out the sources of a test binary, given the go command; answers where. None: the package as it is.
+    stage: Callable[[str], Path] | None = None
 
 
 def required(module: Path, path: str) -> str:
@@ -57,8 +59,7 @@ def required(module: Path, path: str) -> str:
     return found[1]
 
 
-def _kubernetes(command: str) -> Program:
-    module = NODE_ROOT / "kubernetes"
+def _kubernetes(command: str, module: Path = NODE_ROOT / "kubernetes") -> Program:
     version = required(module, "k8s.io/kubernetes")
     major, minor = version.removeprefix("v").split(".")[:2]
     # Without these a kubelet calls itself v0.0.0-master, and the API server refuses to judge its age.
@@ -92,6 +93,9 @@ NODE_PROGRAMS = {
     **{name: _containerd(name) for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
 }
 
+# Kubelets of other minor versions. The rest of the node may be newer than its kubelet.
+KUBELETS = {"kubelet-1.35": _kubernetes("kubelet", NODE_ROOT / "kubernetes-1.35")}
+
 
 def cache_dir() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -104,7 +108,7 @@ def find_go() -> tuple[str, str]:
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
         raise ToolchainMissingError(f"no Go toolchain found; install Go {_dotted(OLDEST_GO)} or newer")
-    version = _run([go, "env", "GOVERSION"], GO_ROOT).stdout.strip()
+    version = run([go, "env", "GOVERSION"], GO_ROOT).stdout.strip()
     parts = version.removeprefix("go").split(".")
     if len(parts) < 2 or not parts[0].isdigit() or not parts[1].isdigit():
         raise ToolchainMissingError(f"{go} does not tell its version; it said {version!r}")
@@ -115,7 +119,10 @@ def find_go() -> tuple[str, str]:
 
 def build(name: str) -> Path:
     """The path of a built program, from the cache where its sources are unchanged."""
-    program = PROGRAMS.get(name) or NODE_PROGRAMS[name]
+    return make(name, {**PROGRAMS, **NODE_PROGRAMS, **KUBELETS}[name])
+
+
+def make(name: str, program: Program) -> Path:
     go, version = find_go()
     binary = cache_dir() / f"{name}-{_fingerprint(program, version)}"
     if binary.exists():
@@ -130,7 +137,11 @@ def build(name: str) -> Path:
         fresh = binary.with_suffix(f".{os.getpid()}")
         with _progress(f"building {name} with {version}"):
             flags = ["-trimpath", f"-ldflags=-s -w {program.stamp}", f"-tags={program.tags}"]
-            done = _run([go, "build", *flags, "-o", str(fresh), program.package], program.module)
+            # vet: what is compiled here is not ours to judge.
+            verb, where = (["build"], program.module)
+            if program.stage is not None:
+                verb, where = ["test", "-c", "-vet=off"], program.stage(go)
+            done = run([go, *verb, *flags, "-o", str(fresh), program.package], where)
         if done.returncode != 0:
             raise BuildFailedError(f"{name} does not build:\n{done.stderr.strip()}")
         fresh.replace(binary)
@@ -153,7 +164,7 @@ def _download(go: str, program: Program) -> None:
     problem = ""
     for pause_s in DOWNLOAD_PAUSES_S:
         time.sleep(pause_s)
-        done = _run([go, "mod", "download"], program.module)
+        done = run([go, "mod", "download"], program.module)
         if done.returncode == 0:
             return
         problem = done.stderr.strip()
@@ -171,7 +182,7 @@ def _fingerprint(program: Program, version: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def _run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     # GOTOOLCHAIN: an older Go must say so instead of fetching another Go. GOWORK: a workspace above us is not ours.
     env = os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "0"}
     # Nice: the large ones take minutes, and somebody may want to use the machine.

@@ -1,0 +1,24 @@
+"""Puts itself into the node's cgroups, then becomes the node's first process, in new namespaces.
+
+A program of its own, because a process must be in its cgroup before it takes it for the root.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tests.e2e_node.places import Place
+
+# --kill-child: if we are killed, the node is, and nobody has to be there to do it.
+NAMESPACES = ("--mount", "--mount-proc", "--pid", "--fork", "--kill-child", "--net", "--uts", "--ipc", "--cgroup")
+
+
+def main(name: str) -> None:
+    for group in Place(name).groups():
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    os.execvp("unshare", ["unshare", *NAMESPACES, sys.executable, "-m", "tests.e2e_node.inside", name])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
