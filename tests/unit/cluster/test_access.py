@@ -1,0 +1,253 @@
+"""Where the API server is and who we are: pods, kubeconfigs, credential programs, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.cluster.conftest import Quick
+
+from fairlead.cluster import credentials
+from fairlead.cluster.access import Server, find_access, in_cluster, parse_server
+from fairlead.cluster.credentials import Credential, Exec, TokenFile
+from fairlead.cluster.errors import NoAccess
+from fairlead.cluster.kubeconfig import read_kubeconfig
+
+V1 = "client.authentication.k8s.io/v1"
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ("https://10.0.0.1:6443", Server("10.0.0.1", 6443)),
+        ("https://api.example.com", Server("api.example.com", 443)),
+        ("https://[fd00::1]:6443/", Server("fd00::1", 6443)),
+        ("https://rancher.example.com/k8s/clusters/c-1/", Server("rancher.example.com", 443, "/k8s/clusters/c-1")),
+        ("http://127.0.0.1:8001", Server("127.0.0.1", 8001, tls=False)),
+    ],
+)
+def test_an_address_is_taken_apart(text: str, server: Server):
+    assert parse_server(text) == server
+
+
+def test_an_ipv6_address_is_written_in_brackets():
+    assert str(parse_server("https://[fd00::1]:6443")) == "https://[fd00::1]:6443"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "10.0.0.1:6443", "ftp://x", "https://", "https://x:99999", "https://user@x", "https://x/a b", "https://x?y"],
+)
+def test_what_is_no_address_is_refused(text: str):
+    with pytest.raises(NoAccess, match="server"):
+        parse_server(text)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_an_address_or_is_refused(text: str):
+    with contextlib.suppress(NoAccess):
+        assert parse_server("https://" + text).host
+
+
+# --- In a pod ---------------------------------------------------------------------------------------------------------
+
+
+def _account(root: Path, token: str = "s3cret") -> Path:
+    (root / "token").write_text(token)
+    (root / "ca.crt").write_text("")
+    return root
+
+
+def test_a_pod_knows_its_server(tmp_path: Path):
+    environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    access = in_cluster(environment, _account(tmp_path))
+    assert access is not None
+    assert access.server.authority == "[fd00::1]:443"
+    assert access.namespace == "default"
+
+
+def test_outside_of_a_pod_there_is_none(tmp_path: Path):
+    assert in_cluster({}, tmp_path) is None
+
+
+def test_a_pod_without_an_account_says_how_to_give_it_one(tmp_path: Path):
+    environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    with pytest.raises(NoAccess, match="automountServiceAccountToken"):
+        in_cluster(environment, tmp_path)
+    with pytest.raises(NoAccess, match="which is no port"):
+        in_cluster({**environment, "KUBERNETES_SERVICE_PORT": "tcp://x"}, tmp_path)
+
+
+async def test_an_empty_token_file_is_told_by_name(tmp_path: Path):
+    (tmp_path / "token").write_text("")
+    with pytest.raises(NoAccess, match="token: there is no token in it"):
+        await TokenFile(tmp_path / "token").get()
+
+
+def test_without_anything_it_says_what_was_looked_for(tmp_path: Path, quick: Quick):
+    with pytest.raises(NoAccess, match=r"KUBECONFIG is not set, and .*/\.kube/config does not exist"):
+        find_access({"HOME": str(tmp_path)}, quick)
+
+
+# --- Kubeconfigs ------------------------------------------------------------------------------------------------------
+
+
+def _config(**more: Any) -> dict[str, Any]:
+    return {
+        "clusters": [{"name": "c", "cluster": {"server": "http://10.0.0.1:80", **more.get("cluster", {})}}],
+        "users": [{"name": "u", "user": more.get("user", {"token": "s3cret"})}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "blue"}}],
+        "current-context": "x",
+        "preferences": {},
+    }
+
+
+def _write(file: Path, config: Any) -> str:
+    file.write_text(config if isinstance(config, str) else json.dumps(config))
+    return str(file)
+
+
+async def _token(file: str, quick: Quick, context: str = "", **environment: str) -> str:
+    access = read_kubeconfig(file, context, environment, quick)
+    return (await access.credential()).token
+
+
+async def test_the_current_context_is_used(tmp_path: Path, quick: Quick):
+    file = _write(tmp_path / "config", _config())
+    access = find_access({"KUBECONFIG": file}, quick)
+    assert (access.server.host, access.namespace) == ("10.0.0.1", "blue")
+    assert (await access.credential()).token == "s3cret"
+    assert access.source == f"{file}, context 'x'"
+
+
+async def test_a_named_context_wins(tmp_path: Path, quick: Quick):
+    config = _config()
+    config["users"].append({"name": "u2", "user": {"token": "other"}})
+    config["contexts"].append({"name": "y", "context": {"cluster": "c", "user": "u2"}})
+    assert await _token(_write(tmp_path / "config", config), quick, "y") == "other"
+
+
+async def test_several_files_are_one_and_the_first_wins(tmp_path: Path, quick: Quick):
+    second = {**_config(user={"token": "second"}), "current-context": "z"}
+    first = {"users": [{"name": "u", "user": {"token": "first"}}], "current-context": "x", "clusters": None}
+    files = f"{_write(tmp_path / 'a', first)}:{tmp_path}/missing:{_write(tmp_path / 'b', second)}"
+    assert await _token(files, quick) == "first"
+
+
+async def test_a_token_file_is_beside_the_kubeconfig_and_read_again(tmp_path: Path, quick: Quick):
+    (tmp_path / "t").write_text("one")
+    file = _write(tmp_path / "config", _config(user={"tokenFile": "t", "token": "ignored"}))
+    access = read_kubeconfig(file, "", {}, quick)
+    assert (await access.credential()).token == "one"
+    (tmp_path / "t").write_text("two")
+    assert (await access.credential()).token == "two"
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (_config(cluster={"proxy-url": "http://proxy"}), "does not go through proxies"),
+        (_config(cluster={"server": "nowhere"}), "it must be an address"),
+        (_config(cluster={"certificate-authority-data": "%%%"}), "certificate-authority-data is not base64"),
+        (_config(cluster={"insecure-skip-tls-verify": True, "certificate-authority": "x"}), "contradicts"),
+        (_config(user={"username": "a", "password": "s3cret"}), "username and password"),
+        (_config(user={"auth-provider": {"name": "gcp"}}), "auth-provider"),
+        (_config(user={"as": "admin"}), "act as somebody else"),
+        (_config(user={"client-certificate-data": "QQ=="}), "must both be files or both be data"),
+        (_config(user={"exec": {"command": "x", "apiVersion": "v1alpha1"}}), "exec.apiVersion 'v1alpha1'"),
+        (_config(user={"exec": {"apiVersion": V1}}), "exec.command is missing"),
+        (_config(user={"exec": {"command": "x", "apiVersion": V1, "provideClusterInfo": True}}), "provideClusterInfo"),
+        ({**_config(), "current-context": ""}, "no context is chosen.*Known: x"),
+        ({**_config(), "current-context": "xx"}, "no context 'xx'; did you mean 'x'"),
+        ({**_config(), "clusters": []}, "no cluster 'c'"),
+        ({**_config(), "users": []}, "no user 'u'"),
+        ({**_config(), "users": [{"name": "u", "user": {"token": 5}}]}, "Expected `str`"),
+        ("a: [", "line 2"),
+        ("\x00\x01", "config"),
+        ("- a", "Expected"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_work_says_why(tmp_path: Path, quick: Quick, config: Any, reason: str):
+    with pytest.raises(NoAccess, match=reason) as caught:
+        read_kubeconfig(_write(tmp_path / "config", config), "", {}, quick)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_kubeconfig_that_is_not_there(quick: Quick):
+    with pytest.raises(NoAccess, match="/nowhere: there is no such file"):
+        read_kubeconfig("/nowhere", "", {}, quick)
+
+
+# --- Credential programs ----------------------------------------------------------------------------------------------
+
+
+def _program(tmp_path: Path, quick: Quick, script: str, **spec: Any) -> Any:
+    (tmp_path / "plugin.py").write_text(script)
+    run = {"command": sys.executable, "args": [str(tmp_path / "plugin.py")], "apiVersion": V1, **spec}
+    return read_kubeconfig(_write(tmp_path / "config", _config(user={"exec": run})), "", {"PATH": "/bin"}, quick)
+
+
+ANSWER = """
+import json, os
+info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+with open(r"{root}/runs", "a") as runs:
+    runs.write("x")
+print(json.dumps({{"apiVersion": info["apiVersion"], "kind": "ExecCredential",
+    "status": {{"token": os.environ["SEED"] + "-token", "expirationTimestamp": "2023-11-14T22:23:20Z"}}}}))
+"""
+
+
+async def test_a_credential_program_runs_once_until_its_answer_expires(tmp_path: Path, quick: Quick):
+    access = _program(tmp_path, quick, ANSWER.format(root=tmp_path), env=[{"name": "SEED", "value": "my"}])
+    for _ in range(3):
+        assert await access.credential() == Credential("my-token")
+    assert (tmp_path / "runs").read_text() == "x"
+    await quick.sleep(580)  # it expires 600 s after the clock's start, and a little margin is kept
+    await access.credential()
+    assert (tmp_path / "runs").read_text() == "xx"
+    access.forget()
+    await access.credential()
+    assert (tmp_path / "runs").read_text() == "xxx"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("raise SystemExit(3)", "ended with 3. Install it so"),
+        ("print('s3cret')", "did not print an ExecCredential"),
+        (f'print(\'{{"apiVersion": "{V1}", "status": {{}}}}\')', "neither a token nor a certificate"),
+        ('print(\'{"apiVersion": "other", "status": {"token": "s3cret"}}\')', "speaks 'other', and not"),
+    ],
+)
+async def test_a_credential_program_that_fails_is_named(tmp_path: Path, quick: Quick, script: str, reason: str):
+    access = _program(tmp_path, quick, script, installHint="Install\nit so")
+    with pytest.raises(NoAccess, match=reason) as caught:
+        await access.credential()
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_a_credential_program_that_is_not_there(tmp_path: Path, quick: Quick):
+    access = _program(tmp_path, quick, "", command="no-such-program-here")
+    with pytest.raises(NoAccess, match="'no-such-program-here' cannot be run: No such file"):
+        await access.credential()
+
+
+async def test_a_credential_program_that_hangs_is_ended(tmp_path: Path, quick: Quick, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(credentials, "EXEC_DEADLINE_S", 0.2)
+    access = _program(tmp_path, quick, "import signal; signal.pause()")
+    with pytest.raises(NoAccess, match="has not ended in"):
+        await access.credential()
+
+
+async def test_a_credential_program_may_give_a_certificate(quick: Quick):
+    answer = {"clientCertificateData": "CERT", "clientKeyData": "s3cret"}
+    text = json.dumps({"apiVersion": V1, "status": answer})
+    found = await Exec(["/bin/echo", text], {}, V1, quick).get()
+    assert found == Credential("", b"CERT", b"s3cret")
+    assert "s3cret" not in repr(found)
