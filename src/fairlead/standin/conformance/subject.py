@@ -58,6 +58,7 @@ class Subject:
         self._reader: asyncio.Task[None] | None = None
         self._printed = b""  # the end of it: a plugin may print without end
         self._made: list[Path] = []
+        self._may_mount = False
 
     @property
     def pid(self) -> int:
@@ -75,8 +76,9 @@ class Subject:
 
     async def start(self) -> None:
         await self.kill()  # what its last life may have left running
-        if self._command.private_mount:
+        if self._command.private_mount and not self._may_mount:
             self._make_mount_point()
+            await self._try_mount()
         words = self._command.in_directory(self._directory)
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -156,6 +158,18 @@ class Subject:
         for path in reversed(missing):
             path.mkdir(mode=0o755)
             self._made.append(path)
+
+    async def _try_mount(self) -> None:
+        """Some roots may not mount, such as that of a container: better said once than taken for the plugin's words."""
+        words = Command(("true",), private_mount=True).in_directory(self._directory)
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await process.communicate()
+        if process.returncode:
+            reason = said.decode(errors="replace").strip().splitlines()[-1:] or [explain_exit(process.returncode)]
+            raise NeedsRoot(f"--private-mount: this root may not mount over {HARD_CODED}: {reason[0]}")
+        self._may_mount = True
 
 
 def explain_exit(code: int) -> str:
