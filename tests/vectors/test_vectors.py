@@ -1,0 +1,46 @@
+"""The recordings can be read, whole."""
+
+from __future__ import annotations
+
+import json
+
+from tests.nvml import from_recording
+from tests.vectors import drivers, gfd, nvidia
+from tests.vectors.pack import driver_key
+
+
+def test_every_recording_is_there() -> None:
+    assert (len(nvidia()), len(gfd())) == (443, 94)
+    asked = [
+        call for vector in nvidia().values() for it in vector.result.resources.values() for call in it.allocate or ()
+    ]
+    preferred = [
+        call for vector in nvidia().values() for it in vector.result.resources.values() for call in it.preferred or ()
+    ]
+    assert (len(asked), len(preferred)) == (5440, 7088)
+
+
+def test_every_driver_is_known_and_unchanged() -> None:
+    used = {vector.driver for vector in nvidia().values()} | {vector.driver for vector in gfd().values()}
+    assert used == drivers().keys()
+    for key, driver in drivers().items():
+        assert driver_key(driver) == key
+
+
+def test_every_driver_can_be_simulated() -> None:
+    for recorded in drivers().values():
+        driver = from_recording(recorded)
+        assert len(driver.gpus) == len(recorded["gpus"])
+        minors = recorded["mig_minors_file"]
+        if minors is not None:  # the formula gives the numbers of the recording
+            assert driver.minors() == {name: int(number) for name, number in map(str.split, minors.splitlines())}
+
+
+def test_a_case_reads_like_the_recording() -> None:
+    vector = nvidia()["001-default-t4x1"]
+    assert vector.argv == ["nvidia-device-plugin"]
+    assert [it.endpoint for it in vector.result.registrations] == ["nvidia-gpu.sock"]
+    (gpu,) = drivers()[vector.driver]["gpus"]
+    first = (vector.result.resources["nvidia.com/gpu"].allocate or [])[0]
+    assert first.response is not None
+    assert json.dumps(first.response[0]["envs"]) == json.dumps({"NVIDIA_VISIBLE_DEVICES": gpu["uuid"]})
