@@ -78,7 +78,9 @@ class Mps(_Part, frozen=True):
 
     root: str = ""  # in the plugin's own view; empty: no MPS
     replicas: dict[str, int] = {}  # of each resource that is shared so
+    devices: dict[str, tuple[str, ...]] = {}  # which GPUs a resource shares: id, index or model (with *); else all
     managed: bool = False  # the control daemons are our children; else they are only asked whether they are well
+    keep: bool = False  # those that we started go on when we stop: pods may be using them
 
 
 class Fault(_Part, frozen=True):

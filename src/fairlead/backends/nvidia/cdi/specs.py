@@ -65,7 +65,8 @@ def _gpu_spec(options: Options, look: Look, nodes: Nodes) -> cdi.Spec:
     coherent = "enable-coherent-annotations" in flags
     gpus = Gpus(nodes, hooks, options.host_root, options.ids, options.mig is Mig.NONE, coherent=coherent)
     kind = f"{options.cdi.vendor}/gpu"
-    devices = gpus.devices(look.gpus)
+    # Also those that are lost just now: containers that have them may be started again.
+    devices = gpus.devices(sorted((*look.gpus, *look.lost), key=lambda gpu: gpu.index))
     if not devices:
         return cdi.Spec(kind=kind, devices=(), container_edits=cdi.ContainerEdits())
     driver = Driver(options.driver_root_mount, look.driver_version, options.host_root, look.library)
