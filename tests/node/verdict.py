@@ -17,6 +17,7 @@ OURS = re.compile(
 ERROR = re.compile(r"^[EF]\d{4} ")
 PANIC = re.compile(r"^panic: |^goroutine \d+ \[|Observed a panic|runtime error|nil pointer")
 EXPECTED = {
+    r"broken\.example\.com": "a plugin of tests/node/broken.py, which breaks on purpose",
     r"checkpoint is not found": "a scenario restarts a kubelet that has not met a plugin yet",
     r"status_manager.go.*not found": "a scenario deletes its pods at once, and their last status finds nobody",
     r"ListAndWatch ended unexpectedly": "a scenario ended the daemon or the kubelet; the stream ends with it",
