@@ -1,8 +1,9 @@
-"""Builds the Go programs of tests/go and tests/node/go into a cache outside the work tree.
+"""Builds the Go programs of tests/go, tests/node/go and tests/peers into a cache outside the work tree.
 
 Owns finding Go, the cache key and the download retries. Must not know what the programs are for.
 `python -m tests.toolchain` builds those of tests/go, so that the first test does not have to wait;
-`python -m tests.toolchain node` builds those of the node, which takes a quarter of an hour the first time.
+`python -m tests.toolchain node` builds those of the node, which takes a quarter of an hour the first time;
+`python -m tests.toolchain peers` builds the other systems that ours is held against: a few minutes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 GO_ROOT = Path(__file__).parent / "go"
 NODE_ROOT = Path(__file__).parent / "node" / "go"
+NVIDIA_ROOT = Path(__file__).parent / "peers" / "nvidia" / "go"
 OLDEST_GO = (1, 26)  # what k8s.io/kubelet's own go.mod asks for
 DOWNLOAD_PAUSES_S = (0.0, 5.0, 15.0, 45.0)  # a module proxy that is asked too fast says 429; it forgives a pause
 TICK_S = 5.0
@@ -47,6 +49,7 @@ class Program:
     sources: str  # a pattern inside the module: what a rebuild depends on, besides go.mod and go.sum
     stamp: str = ""  # linker flags that tell the program its version
     tags: str = ""
+    cgo: str = ""  # CGO_LDFLAGS of a program that is partly C; without them no C compiler is asked for
     # Lays out the sources of a test binary, given the go command; answers where. None: the package as it is.
     stage: Callable[[str], Path] | None = None
 
@@ -74,6 +77,14 @@ def _containerd(command: str) -> Program:
     return Program(module, f"{path}/cmd/{command}", "*.go", stamp, tags="no_btrfs,no_zfs")
 
 
+def _nvidia(command: str) -> Program:
+    path = "github.com/NVIDIA/k8s-device-plugin"
+    # The driver's library is looked for when the program runs: till then its functions are unresolved, lazily bound.
+    stamp = f"-X {path}/internal/info.version={required(NVIDIA_ROOT, path)} -extldflags=-Wl,-z,lazy"
+    cgo = "-Wl,--unresolved-symbols=ignore-in-object-files"
+    return Program(NVIDIA_ROOT, f"{path}/cmd/{command}", "*.go", stamp, cgo=cgo)
+
+
 PROGRAMS = {
     "kubeletclient": Program(GO_ROOT, "./kubeletclient", "kubeletclient/*.go"),
     "emptyplugin": Program(GO_ROOT, "./emptyplugin", "emptyplugin/*.go"),
@@ -95,6 +106,8 @@ NODE_PROGRAMS = {
 
 # Kubelets of other minor versions. The rest of the node may be newer than its kubelet.
 KUBELETS = {"kubelet-1.35": _kubernetes("kubelet", NODE_ROOT / "kubernetes-1.35")}
+
+PEER_PROGRAMS = {name: _nvidia(name) for name in ("nvidia-device-plugin", "gpu-feature-discovery")}
 
 
 def cache_dir() -> Path:
@@ -119,7 +132,7 @@ def find_go() -> tuple[str, str]:
 
 def build(name: str) -> Path:
     """The path of a built program, from the cache where its sources are unchanged."""
-    return make(name, {**PROGRAMS, **NODE_PROGRAMS, **KUBELETS}[name])
+    return make(name, {**PROGRAMS, **NODE_PROGRAMS, **KUBELETS, **PEER_PROGRAMS}[name])
 
 
 def make(name: str, program: Program) -> Path:
@@ -141,7 +154,7 @@ def make(name: str, program: Program) -> Path:
             verb, where = (["build"], program.module)
             if program.stage is not None:
                 verb, where = ["test", "-c", "-vet=off"], program.stage(go)
-            done = run([go, *verb, *flags, "-o", str(fresh), program.package], where)
+            done = run([go, *verb, *flags, "-o", str(fresh), program.package], where, program.cgo)
         if done.returncode != 0:
             raise BuildFailedError(f"{name} does not build:\n{done.stderr.strip()}")
         fresh.replace(binary)
@@ -174,7 +187,7 @@ def _download(go: str, program: Program) -> None:
 
 
 def _fingerprint(program: Program, version: str) -> str:
-    digest = hashlib.sha256(f"{version}\0{program.stamp}\0{program.tags}".encode())
+    digest = hashlib.sha256(f"{version}\0{program.stamp}\0{program.tags}{program.cgo and chr(0)}{program.cgo}".encode())
     files = [program.module / "go.mod", program.module / "go.sum", *sorted(program.module.glob(program.sources))]
     for file in files:
         digest.update(f"\0{file.name}\0".encode())
@@ -182,9 +195,9 @@ def _fingerprint(program: Program, version: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], cwd: Path, cgo: str = "") -> subprocess.CompletedProcess[str]:
     # GOTOOLCHAIN: an older Go must say so instead of fetching another Go. GOWORK: a workspace above us is not ours.
-    env = os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "0"}
+    env = os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off", "CGO_ENABLED": "1" if cgo else "0", "CGO_LDFLAGS": cgo}
     # Nice: the large ones take minutes, and somebody may want to use the machine.
     return subprocess.run(["nice", *command], cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
@@ -214,7 +227,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def main() -> int:
-    for name in NODE_PROGRAMS if sys.argv[1:] == ["node"] else PROGRAMS:
+    for name in {"node": NODE_PROGRAMS, "peers": PEER_PROGRAMS}.get("".join(sys.argv[1:]), PROGRAMS):
         try:
             print(build(name))
         except (ToolchainMissingError, BuildFailedError) as error:
