@@ -125,8 +125,8 @@ def _odd(settings: Settings) -> list[str]:
                 and not _PREFIX.fullmatch(settings.cdi_annotation_prefix)
             ),
             (
-                f"--cdi-annotation-prefix {settings.cdi_annotation_prefix!r} is no domain with a '/' at its end, such as "
-                "cdi.k8s.io/: the runtime would not find the annotation"
+                f"--cdi-annotation-prefix {settings.cdi_annotation_prefix!r} is no domain with a '/' at its end, such "
+                "as cdi.k8s.io/: the runtime would not find the annotation"
             ),
         ),
         (

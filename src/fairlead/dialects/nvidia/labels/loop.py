@@ -1,0 +1,183 @@
+"""Looks, labels, and looks again. Owns the order of things; what is read and where it goes are elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from fairlead.backends.nvidia.driver import Driver
+from fairlead.backends.nvidia.errors import NvmlError
+from fairlead.backends.nvidia.records import Look
+from fairlead.backends.nvidia.spec import Discovery, Options
+from fairlead.backends.owner import Owner
+from fairlead.dialects import goflags
+from fairlead.dialects.goflags import FOREVER, BadFlag
+from fairlead.dialects.nvidia import v1
+from fairlead.dialects.nvidia.labels import machine
+from fairlead.dialects.nvidia.labels.catalogue import Facts, make_labels
+from fairlead.dialects.nvidia.labels.flags import FLAGS, OWN
+from fairlead.dialects.nvidia.labels.outputs import FeatureOutput, FileOutput, NodeOutput, Output
+from fairlead.dialects.nvidia.settings import resolve
+from fairlead.model.errors import BackendError
+from fairlead.model.ports import Clock
+
+LOOK_DEADLINE_S = 60.0
+_FABRIC_DONE = 3
+_STRATEGIES = ("auto", "nvml", "tegra", "vfio")
+
+Note = Callable[[str], None]
+
+
+class Settings(Struct, frozen=True):
+    mig_strategy: str
+    fail_on_init_error: bool
+    oneshot: bool
+    no_timestamp: bool
+    sleep_interval: float
+    output_file: str
+    machine_type_file: str
+    use_node_feature_api: bool
+    device_discovery_strategy: str
+    driver_root_ctr_path: str
+    kubeconfig: str
+    namespace: str
+    node_name: str
+    pod_name: str
+    to_node: bool
+    host_root: str
+    file: v1.V1
+
+
+def read_settings(args: Sequence[str], environ: Mapping[str, str]) -> Settings | str:
+    """The settings; or the help text, if that was asked for. BadFlag for what cannot be."""
+    parsed = goflags.parse((*FLAGS, *OWN), args, environ)
+    if parsed.values["help"]:
+        return goflags.usage("fairlead nvidia labels", "Labels the node with what its GPUs are.", (*FLAGS, *OWN))
+    if parsed.rest and not parsed.values["lenient"]:
+        raise BadFlag(f"{parsed.rest[0]!r} is no flag: it and all after it would be passed over")
+    path = str(parsed.values["config-file"])
+    file = v1.load(path, lenient=bool(parsed.values["lenient"])) if path else v1.EMPTY
+    values: dict[str, Any] = resolve((*FLAGS, *OWN), parsed, file)
+    made = Settings(**{key: values[key] for key in Settings.__struct_fields__ if key != "file"}, file=file)
+    if made.device_discovery_strategy not in _STRATEGIES:
+        words = " or ".join(_STRATEGIES)
+        raise BadFlag(f"invalid --device-discovery-strategy option {made.device_discovery_strategy}. Use {words}")
+    if (made.use_node_feature_api or made.to_node) and not made.node_name:
+        raise BadFlag("required flag node-name not set. Give --node-name or NODE_NAME, or --use-node-feature-api=false")
+    return made
+
+
+class Reader:
+    """Reads what the labels are made of. The driver lives on a thread of its own: it may hang."""
+
+    def __init__(self, settings: Settings, clock: Clock, note: Note) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._note = note
+        self._owner = Owner("nvml", clock)
+        self._timestamp = None if settings.no_timestamp else int(clock.now())
+        self._driver = None
+        if settings.device_discovery_strategy != "vfio":
+            options = Options(
+                discovery=Discovery(settings.device_discovery_strategy),
+                driver_root_mount=settings.driver_root_ctr_path,
+                host_root=settings.host_root,
+            )
+            self._driver = Driver(options)
+
+    async def facts(self) -> Facts:
+        """BackendError when the driver cannot be used and that is not to be overlooked."""
+        try:
+            return await self._owner.call(self._read, deadline_s=LOOK_DEADLINE_S, what="a look at the GPUs")
+        except BackendError as error:
+            if self._settings.fail_on_init_error:
+                raise
+            self._note(f"no labels of GPUs: {error}")
+            return Facts(timestamp=self._timestamp, vgpus=machine.read_vgpus(self._settings.host_root))
+
+    def _read(self) -> Facts:
+        root = self._settings.host_root
+        look, cliques = self._look()
+        return Facts(
+            look,
+            machine.read_machine(self._settings.machine_type_file),
+            machine.read_classes(look.gpus, root),
+            cliques,
+            machine.read_vgpus(root),
+            self._timestamp,
+        )
+
+    def _look(self) -> tuple[Look, tuple[tuple[str, int], ...]]:
+        if self._driver is None:
+            return machine.look_at_vfio(self._settings.host_root), ()
+        look = self._driver.look()
+        for problem in look.problems:
+            self._note(problem)
+        cliques = tuple(found for gpu in look.gpus if (found := self._clique(gpu.uuid)) is not None)
+        self._driver.end_session()  # GPUs are counted when a session starts
+        return look, cliques
+
+    def _clique(self, uuid: str) -> tuple[str, int] | None:
+        assert self._driver is not None
+        nvml, handle = self._driver.nvml, self._driver.handles.get(uuid)
+        if nvml is None or handle is None:
+            return None
+        try:
+            info = nvml.fabric(handle)
+        except NvmlError:
+            return None
+        cluster = bytes(info.clusterUuid)
+        if info.state != _FABRIC_DONE or info.status != 0 or not any(cluster):
+            return None
+        text = cluster.hex()
+        parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+        return "-".join(parts), int(info.cliqueId)
+
+    def close(self) -> None:
+        self._owner.close()
+
+
+async def run(settings: Settings, output: Output, clock: Clock, stop: asyncio.Event, note: Note) -> None:
+    """Until told to stop, or once."""
+    reader = Reader(settings, clock, note)
+    told: set[str] = set()
+    try:
+        while True:
+            labels, notes = make_labels(await reader.facts(), settings.mig_strategy, settings.file)
+            for text in notes:
+                if text not in told:
+                    told.add(text)
+                    note(text)
+            if len(labels) <= 1:
+                note("there is next to nothing to label: no GPU was found")
+            await output.write(labels)
+            if settings.oneshot:
+                return
+            if await _stopped(stop, settings.sleep_interval, clock):
+                return
+    finally:
+        reader.close()
+        if not settings.oneshot and stop.is_set():
+            await output.withdraw()
+
+
+async def _stopped(stop: asyncio.Event, seconds: float, clock: Clock) -> bool:
+    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]
+    if seconds != FOREVER:
+        waits.append(asyncio.ensure_future(clock.sleep(max(seconds, 0.1))))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return stop.is_set()
+
+
+def file_output(settings: Settings) -> FileOutput:
+    return FileOutput(settings.output_file, keep=settings.oneshot or settings.sleep_interval == FOREVER)
+
+
+__all__ = ["FeatureOutput", "NodeOutput", "Settings", "file_output", "read_settings", "run"]
