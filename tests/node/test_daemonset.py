@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.backends.sim.backend import devices_env
 from tests.node import runtime
 from tests.node.cluster import Cluster
 from tests.node.daemon import HEALTH
@@ -97,7 +98,7 @@ def test_a_daemonset_serves_pods_through_a_rolling_update_and_a_kubelet_restart(
     cluster.wait_numbers(GPU, 4, 4)
     pod = cluster.run_pod("guest", {GPU: 2}, hostNetwork=False)
     held, instance = cluster.ids(pod), pod.container()["containerID"]
-    assert pod.env()["FAIRLEAD_SIM_DEVICES"] == ",".join(held)
+    assert pod.env()[devices_env(GPU)] == ",".join(held)
 
     (before,) = pods(deployed)
     change = {"spec": {"template": {"metadata": {"annotations": {"example.com/release": "2"}}}}}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.backends.sim.backend import devices_env
 from tests.node.cluster import Cluster, Held, shape
 from tests.node.conftest import Measure
 from tests.node.daemon import Fairlead, sim
@@ -35,7 +36,7 @@ def test_a_pod_gets_exactly_what_it_asks_for(cluster: Cluster, fairlead: Make, r
     (held,) = cluster.held(pod)
     assert (held.container, held.resource, len(held.ids)) == ("main", resource, 1)
     assert cluster.held(pod, "v1alpha1") == [Held("main", resource, held.ids, None)]
-    assert pod.env()["FAIRLEAD_SIM_DEVICES"] == held.ids[0]
+    assert pod.env()[devices_env(resource)] == held.ids[0]
 
 
 def test_env_mounts_and_device_nodes_are_there_inside(cluster: Cluster, fairlead: Make, resource: str, tmp_path: Path):
@@ -82,7 +83,7 @@ def test_a_pod_may_ask_for_two_resources(cluster: Cluster, fairlead: Make, resou
     assert {name: len(ids) for name, ids in held.items()} == {first: 1, second: 2}
     assert pod.env()["A"] == held[first][0]
     assert pod.env()["B"] == "2"
-    assert pod.env()["FAIRLEAD_SIM_DEVICES"] == ",".join(held[second])
+    assert pod.env()[devices_env(second)] == ",".join(held[second])
 
 
 def test_the_kubelet_takes_the_devices_that_we_prefer(cluster: Cluster, fairlead: Make, resource: str):
@@ -106,8 +107,8 @@ def test_init_and_sidecar_share_a_device_and_the_app_has_its_own(cluster: Cluste
     held = {one.container: one.ids for one in cluster.held(pod)}
     assert set(held) == {"sidecar", "main"}
     assert held["sidecar"] != held["main"]
-    assert pod.env("first")["FAIRLEAD_SIM_DEVICES"] == pod.env("sidecar")["FAIRLEAD_SIM_DEVICES"]
-    assert pod.env()["FAIRLEAD_SIM_DEVICES"] == held["main"][0]
+    assert pod.env("first")[devices_env(resource)] == pod.env("sidecar")[devices_env(resource)]
+    assert pod.env()[devices_env(resource)] == held["main"][0]
 
 
 @pytest.mark.parametrize("numa", [None, 0])

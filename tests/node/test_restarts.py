@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.backends.sim.backend import devices_env
 from tests.node.cluster import Cluster
 from tests.node.conftest import Measure
 from tests.node.daemon import Fairlead, sim
@@ -35,7 +36,7 @@ def test_a_crashed_container_gets_the_same_device_again(cluster: Cluster, fairle
     before = cluster.ids(first)
     first.crash()
     assert cluster.ids(first) == before
-    assert (first.env(instance=1)["FAIRLEAD_SIM_DEVICES"],) == before
+    assert (first.env(instance=1)[devices_env(resource)],) == before
     second = cluster.run_pod("second", {resource: 1})
     assert set(cluster.ids(second)).isdisjoint(before)
     assert cluster.ids(first) == before
@@ -73,7 +74,7 @@ def test_container_crash_then_kubelet_restart(cluster: Cluster, fairlead: Make, 
     restart_kubelet(cluster, resource, 2)
     pod.wait_running()
     assert cluster.ids(pod) == before
-    assert (pod.env(instance=1)["FAIRLEAD_SIM_DEVICES"],) == before
+    assert (pod.env(instance=1)[devices_env(resource)],) == before
 
 
 @pytest.mark.parametrize("with_signal", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])

@@ -26,7 +26,19 @@ async def test_a_pod_gets_its_devices_and_their_environment(node: Node):
     assert pod.phase == "Running", pod.message
     container = pod.containers["main"]
     assert len(container.devices[GPU]) == 2
-    assert set(container.env["FAIRLEAD_SIM_DEVICES"].split(",")) == set(container.devices[GPU])
+    assert set(container.env["FAIRLEAD_SIM_DEVICES_NVIDIA_COM_GPU"].split(",")) == set(container.devices[GPU])
+
+
+async def test_a_container_with_two_resources_learns_the_devices_of_both(kubelet: Kubelet, kubelet_root: Path):
+    rules = "rules: [{match: {index: 0}, resource: a.example/one}, {resource: b.example/rest}]\n"
+    async with running(kubelet, kubelet_root, f"backends: [{{kind: sim, fleet: h100x8}}]\n{rules}"):
+        await kubelet.wait_for_allocatable("a.example/one", 1)
+        await kubelet.wait_for_allocatable("b.example/rest", 7)
+        pod = await kubelet.run_pod("two", {"main": {"a.example/one": 1, "b.example/rest": 2}})
+    main = pod.containers["main"]
+    named = {"a.example/one": "A_EXAMPLE_ONE", "b.example/rest": "B_EXAMPLE_REST"}
+    told = {name: set(main.env[f"FAIRLEAD_SIM_DEVICES_{word}"].split(",")) for name, word in named.items()}
+    assert told == {name: set(ids) for name, ids in main.devices.items()}
 
 
 async def test_the_preferred_devices_are_the_ones_that_are_given(node: Node):

@@ -372,7 +372,7 @@ async def test_a_container_learns_its_devices_and_gets_their_nodes(clock: FakeCl
     devices = (await sim.discover()).devices
     grant = Grant(ResourceName("example.com/card"), tuple(SlotId(device.id) for device in devices), devices)
     edits = sim.edits(grant)
-    assert edits.env == {"FAIRLEAD_SIM_DEVICES": "card-0,card-1"}
+    assert edits.env == {"FAIRLEAD_SIM_DEVICES_EXAMPLE_COM_CARD": "card-0,card-1"}
     assert [node.path for node in edits.nodes] == ["/dev/ctl", "/dev/card0", "/dev/card1"]
     await sim.close()
 

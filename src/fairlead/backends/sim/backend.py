@@ -18,7 +18,10 @@ from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId
 from fairlead.model.ports import Clock, Sink
 
-DEVICES_ENV = "FAIRLEAD_SIM_DEVICES"
+
+def devices_env(resource: str) -> str:
+    """The variable with a container's devices. One per resource: of two with one name the kubelet keeps the first."""
+    return "FAIRLEAD_SIM_DEVICES_" + "".join(char if char.isalnum() else "_" for char in resource.upper())
 
 
 class _Due(NamedTuple):
@@ -71,7 +74,7 @@ class SimBackend:
 
     def edits(self, grant: Grant) -> Edits:
         return Edits(
-            env={DEVICES_ENV: ",".join(device.id for device in grant.devices)},
+            env={devices_env(grant.resource): ",".join(device.id for device in grant.devices)},
             nodes=tuple(dict.fromkeys(node for device in grant.devices for node in device.nodes)),
         )
 
