@@ -89,13 +89,15 @@ class Connection:
 
     async def _read(self) -> None:
         data = await self._stream.read()
-        try:
-            if data:
-                self._pieces += self._response.feed(data)
-            elif not self._response.begun:
-                raise EOFError
-            else:
+        if not data:
+            try:
                 self._response.end()
+            except Malformed:
+                where = " in the middle of an answer" if self._response.begun else ""
+                raise EOFError(f"it hung up{where}") from None
+            return
+        try:
+            self._pieces += self._response.feed(data)
         except Malformed as error:
             raise Babble(str(error)) from None
 

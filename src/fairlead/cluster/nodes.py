@@ -1,0 +1,85 @@
+"""One node as the API server knows it: labels, annotations and amounts. Its watch keeps the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from fairlead.cluster.client import Client, Meta
+from fairlead.cluster.errors import ClusterError
+from fairlead.cluster.follow import Follower
+from fairlead.cluster.kinds import NODES
+from fairlead.model.latest import Latest
+
+
+class NodeMeta(Meta, frozen=True, rename="camel"):
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class NodeStatus(Struct, frozen=True):
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+
+
+class Node(Struct, frozen=True):
+    metadata: NodeMeta = field(default_factory=NodeMeta)
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+
+class NodeNow(Struct, frozen=True):
+    """The node, or None while it is not known. `complete`: it was looked for, so None means that there is none."""
+
+    node: Node | None = None
+    complete: bool = False
+    problem: str = ""
+
+
+class NodeWatch:
+    """Run it as a task; read `latest` at any time, or follow it."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.name = name
+        self.latest: Latest[NodeNow] = Latest(NodeNow())
+        self._follower = Follower(client, NODES, Node, self, fields=f"metadata.name={name}")
+
+    async def run(self) -> None:
+        await self._follower.run()
+
+    def replace(self, items: tuple[Node, ...]) -> None:
+        self._set(next((node for node in items if node.name == self.name), None))
+
+    def put(self, item: Node) -> None:
+        if item.name == self.name:
+            self._set(item)
+
+    def drop(self, item: Node) -> None:
+        if item.name == self.name:
+            self._set(None)
+
+    def heard(self) -> None:
+        now = self.latest.value
+        if now.problem:
+            self.latest.set(NodeNow(now.node, now.complete))
+
+    def lost(self, error: ClusterError) -> None:
+        now = self.latest.value
+        self.latest.set(NodeNow(now.node, now.complete, str(error)))
+
+    def _set(self, node: Node | None) -> None:
+        # The kubelet's reports come every few seconds; most change nothing that is read here.
+        if node is None or not _same(node, self.latest.value.node):
+            self.latest.set(NodeNow(node, complete=True))
+
+
+def _same(node: Node, known: Node | None) -> bool:
+    if known is None:
+        return False
+    mine, theirs = node.metadata, known.metadata
+    parts = (mine.annotations, mine.labels, mine.uid), (theirs.annotations, theirs.labels, theirs.uid)
+    return parts[0] == parts[1] and node.status == known.status

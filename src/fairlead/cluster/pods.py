@@ -1,0 +1,191 @@
+"""This node's pods, fed by one watch, so that no call of the kubelet waits for the API server.
+
+Keeps the fields that somebody reads and no others: a pod of a megabyte takes a kilobyte here. Ended pods are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from fairlead.cluster.client import Client
+from fairlead.cluster.errors import ClusterError, TooSlow
+from fairlead.cluster.follow import Follower
+from fairlead.cluster.kinds import PODS
+from fairlead.model.latest import Latest
+from fairlead.model.ports import Clock
+
+R = TypeVar("R")
+Amounts = Mapping[str, str]  # as written: parse where needed, for a pod may say anything
+Keeps = Callable[[str], bool]
+
+PODS_MAX = 5000  # ten times the largest node; a list without bound would be somebody's mistake
+ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class Container(Struct, frozen=True):
+    name: str
+    limits: Amounts = {}
+    requests: Amounts = {}
+    sidecar: bool = False  # an init container that goes on running
+
+
+class Pod(Struct, frozen=True):
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    phase: str = ""
+    created_s: float = 0.0
+    deleting: bool = False
+    annotations: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class PodsNow(Struct, frozen=True):
+    """A snapshot. `complete`: at least one list was read."""
+
+    pods: Mapping[str, Pod] = {}  # by uid
+    fresh_as_of_s: float = float("-inf")  # monotonic: when the server was last heard
+    complete: bool = False
+    left_out: int = 0  # more than PODS_MAX
+    problem: str = ""
+
+
+class PodCache:
+    """Run it as a task; read `now` at any time."""
+
+    def __init__(self, client: Client, node: str, *, keeps: Keeps = lambda _key: True) -> None:
+        """`keeps`: which keys of annotations and labels are worth memory."""
+        self._clock: Clock = client.clock
+        self._node = node
+        self._keeps = keeps
+        self.latest: Latest[PodsNow] = Latest(PodsNow())
+        # The server leaves out pods that have ended, and tells one that ends as deleted.
+        fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+        self._follower = Follower(client, PODS, _PodObject, self, fields=fields)
+
+    @property
+    def now(self) -> PodsNow:
+        return self.latest.value
+
+    async def run(self) -> None:
+        await self._follower.run()
+
+    async def wait_for(self, find: Callable[[PodsNow], R | None], timeout_s: float, what: str = "a pod") -> R:
+        """The first answer that is not None, now or after a change. TooSlow when the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                async for now in self.latest.follow():
+                    if (found := find(now)) is not None:
+                        return found
+        except TimeoutError:
+            pass
+        hint = f"{what} on node {self._node!r}"
+        raise TooSlow(f"{hint} ({self.now.problem})" if self.now.problem else hint, timeout_s)
+
+    # --- What the follower tells ----------------------------------------------------------------------------------
+
+    def replace(self, items: tuple[_PodObject, ...]) -> None:
+        pods = [pod for item in items if self._is_here(pod := self._pod(item))]
+        kept = {pod.uid: pod for pod in pods[:PODS_MAX]}
+        self._set(pods=kept, complete=True, left_out=max(0, len(pods) - PODS_MAX))
+
+    def put(self, item: _PodObject) -> None:
+        pod = self._pod(item)
+        if not self._is_here(pod):
+            self.drop(item)
+        elif pod.uid in self.now.pods or len(self.now.pods) < PODS_MAX:
+            self._set(pods={**self.now.pods, pod.uid: pod})
+        else:
+            self._set(left_out=self.now.left_out + 1)
+
+    def drop(self, item: _PodObject) -> None:
+        if item.metadata.uid in self.now.pods:
+            self._set(pods={uid: pod for uid, pod in self.now.pods.items() if uid != item.metadata.uid})
+
+    def heard(self) -> None:
+        self._set(fresh_as_of_s=self._clock.monotonic(), problem="")
+
+    def lost(self, error: ClusterError) -> None:
+        self._set(problem=str(error))
+
+    def _set(self, **changes: object) -> None:
+        self.latest.set(replace(self.now, **changes))
+
+    def _is_here(self, pod: Pod) -> bool:
+        return pod.node == self._node and pod.phase not in ENDED
+
+    def _pod(self, item: _PodObject) -> Pod:
+        meta, spec = item.metadata, item.spec
+        return Pod(
+            uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            node=spec.node_name,
+            phase=item.status.phase,
+            created_s=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+            deleting=meta.deletion_timestamp is not None,
+            annotations={key: text for key, text in (meta.annotations or {}).items() if self._keeps(key)},
+            labels={key: text for key, text in (meta.labels or {}).items() if self._keeps(key)},
+            init_containers=tuple(map(_container, spec.init_containers or ())),
+            containers=tuple(map(_container, spec.containers or ())),
+            version=meta.resource_version,
+        )
+
+
+# --- What the server says ---------------------------------------------------------------------------------------------
+
+
+class _Meta(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class _Resources(Struct, frozen=True):
+    limits: dict[str, str] | None = None
+    requests: dict[str, str] | None = None
+
+
+class _Container(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    restart_policy: str = ""
+    resources: _Resources = _Resources()
+
+
+class _Spec(Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+
+
+class _PodStatus(Struct, frozen=True):
+    phase: str = ""
+
+
+class _PodObject(Struct, frozen=True):
+    metadata: _Meta = field(default_factory=_Meta)
+    spec: _Spec = field(default_factory=_Spec)
+    status: _PodStatus = _PodStatus()
+
+
+def _container(item: _Container) -> Container:
+    limits, requests = item.resources.limits or {}, item.resources.requests or {}
+    return Container(item.name, limits, requests, sidecar=item.restart_policy == "Always")
