@@ -1,0 +1,55 @@
+"""`fairlead nvidia config-manager`: NVIDIA's config-manager, drop-in."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+
+from fairlead.cluster.access import find_access
+from fairlead.cluster.client import Client
+from fairlead.cluster.nodes import NodeWatch
+from fairlead.config.settings import environment
+from fairlead.dialects.nvidia.config_manager import Settings, read_settings, run
+from fairlead.model.clock import SystemClock
+from fairlead.model.errors import FairleadError
+
+FAILED = 1
+
+
+def main(args: Sequence[str]) -> int:
+    try:
+        settings = read_settings(args, environment())
+        if isinstance(settings, str):
+            sys.stdout.write(settings)
+            return 0
+        asyncio.run(_run(settings))
+    except FairleadError as error:
+        _note(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    clock = SystemClock()
+    client = Client(find_access(environment(), clock, kubeconfig=settings.kubeconfig), clock)
+    watch = NodeWatch(client, settings.node_name)
+    watching = asyncio.ensure_future(watch.run())
+    work = asyncio.ensure_future(run(settings, watch.latest, clock, _note))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+    try:
+        await work
+    except asyncio.CancelledError:
+        pass
+    finally:
+        watching.cancel()
+        await client.close()
+
+
+def _note(text: str) -> None:
+    for line in text.splitlines():
+        sys.stderr.write(f"fairlead nvidia config-manager: {line}\n")
