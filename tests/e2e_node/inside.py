@@ -51,6 +51,10 @@ def _mounts(place: Place) -> None:
         _run("mount", "--bind", str(own), str(path))
     for path in HIDDEN:
         _run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(path))
+    for file, text in settings.names().items():
+        own = place.root / "private" / Path(file).name
+        own.write_text(text)
+        _run("mount", "--bind", str(own), file)
     for setting in KERNEL:
         real, own = Path("/proc/sys") / setting, place.root / "private" / "kernel" / setting
         if real.exists():

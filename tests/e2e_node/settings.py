@@ -26,6 +26,13 @@ def write(place: Place, shim: Path) -> None:
     (config / "kubelet.json").write_text(json.dumps(_kubelet(place), indent=1))
 
 
+def names() -> dict[str, str]:
+    """A kubelet looks its own name up when it starts, and would wait long for a name server that is not there."""
+    address = ADDRESS.partition("/")[0]
+    hosts = f"127.0.0.1 localhost\n{address} {NODE}\n"
+    return {"/etc/hosts": hosts, "/etc/resolv.conf": "nameserver 127.0.0.1\n"}
+
+
 def arguments(place: Place, focus: str) -> list[str]:
     """The suite's own flags."""
     return [
