@@ -75,11 +75,11 @@ def judge(found: Iterable[Difference], listed: Iterable[Known]) -> list[str]:
     for one in found:
         entry = by_place.pop((one.scenario, one.looked_at), None)
         if entry is None:
-            wrong.append(f"{one.looked_at}\n  kubelet:  {_line(one.kubelet)}\n  stand-in: {_line(one.standin)}")
+            wrong.append(_beside(one.looked_at, "kubelet", one.kubelet, one.standin))
         elif entry.standin != one.standin:
-            wrong.append(f"{one.looked_at} ({entry.id})\n  listed:   {_line(entry.standin)}\n  stand-in: {_line(one.standin)}")
-    gone = [f"{entry.looked_at}: {entry.id} is listed as a difference, and no longer is one" for entry in by_place.values()]
-    return wrong + gone
+            wrong.append(_beside(f"{one.looked_at} ({entry.id})", "listed", entry.standin, one.standin))
+    left = by_place.values()
+    return wrong + [f"{one.looked_at}: {one.id} is listed as a difference, and no longer is one" for one in left]
 
 
 def render(value: Any) -> str:
@@ -97,6 +97,10 @@ def _steps(trace: Trace) -> list[tuple[str, Any]]:
     names = [str(what) for what, _ in trace]
     assert len(names) == len(set(names)), f"two looks have one name: {names}"
     return [(str(what), seen) for what, seen in trace]
+
+
+def _beside(place: str, who: str, what: Any, standin: Any) -> str:
+    return f"{place}\n  {who}: {_line(what)}\n  stand-in: {_line(standin)}"
 
 
 def _line(value: Any) -> str:

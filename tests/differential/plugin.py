@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Plugin:
         self.missing: set[str] = set()  # methods that it does not have
         self.answer: Answer = tell_ids
         self.prefer: Prefer = lambda _: []
+        # Awaited in the middle of a call.
+        self.during: dict[str, Callable[[], Awaitable[None]]] = {}
         self.info: reg.PluginInfo | None = None
         self.paths: list[Path] = []
         self._list = list(listed)
@@ -141,6 +143,8 @@ class Plugin:
     def _unary(self, method: str, answer: Any, request: Any, reply: Any) -> Any:
         async def handle(message: Any, context: Any) -> Any:
             self.calls.append((method, _plain(message)))
+            if method in self.during:
+                await self.during[method]()
             if method in self.fail:
                 await context.abort(grpc.StatusCode.UNKNOWN, self.fail[method])
             return answer(message)

@@ -27,7 +27,7 @@ def container_config(socket: Path, container: str) -> dict[str, Any]:
 def _messages() -> tuple[Any, Any]:
     """The two messages, with only the fields that are needed; the rest is skipped."""
     kind = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="fairlead_runtime.proto", package="fairlead_runtime", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(name="diff_runtime.proto", package="diff_runtime", syntax="proto3")
     request = file.message_type.add(name="Request")
     request.field.add(name="container_id", number=1, type=kind.TYPE_STRING, label=kind.LABEL_OPTIONAL)
     request.field.add(name="verbose", number=2, type=kind.TYPE_BOOL, label=kind.LABEL_OPTIONAL)
@@ -41,8 +41,9 @@ def _messages() -> tuple[Any, Any]:
         number=2,
         type=kind.TYPE_MESSAGE,
         label=kind.LABEL_REPEATED,
-        type_name=".fairlead_runtime.Answer.InfoEntry",
+        type_name=".diff_runtime.Answer.InfoEntry",
     )
     pool = descriptor_pool.DescriptorPool()
-    made = pool.Add(file) or pool.FindFileByName(file.name)
+    pool.Add(file)
+    made = pool.FindFileByName(file.name)
     return tuple(message_factory.GetMessageClass(made.message_types_by_name[name]) for name in ("Request", "Answer"))  # type: ignore[return-value]  # two

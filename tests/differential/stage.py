@@ -28,6 +28,8 @@ T = TypeVar("T")
 Trace = list[list[Any]]  # what was looked at, and what was seen
 LOOK_S = 0.05
 ASK_S = 10.0
+# A structure of the kubelet's, with addresses in memory.
+DUMP = re.compile(r"endpoint &\{.*?\} has been stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Scenario:
     group: str  # the module it is from
     alike: tuple[str, ...]  # devices between which the kubelet chooses at random, and which only so differ
     alone: bool  # restarts the kubelet, or is disturbed by what others do to it
+    long: bool  # takes minutes with the true kubelet
 
     def __str__(self) -> str:
         return self.name
@@ -46,7 +49,7 @@ SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(
-    *, alike: Iterable[str] = (), alone: bool = False
+    *, alike: Iterable[str] = (), alone: bool = False, long: bool = False
 ) -> Callable[[Callable[[Stage], Awaitable[None]]], Callable[[Stage], Awaitable[None]]]:
     """Adds a function to the list that both worlds play. Its name is the scenario's."""
 
@@ -54,7 +57,7 @@ def scenario(
         name = play.__name__.replace("_", "-")
         assert name not in SCENARIOS, f"two scenarios are named {name}"
         group = play.__module__.rpartition(".")[2]
-        SCENARIOS[name] = Scenario(name, play, group, tuple(alike), alone)
+        SCENARIOS[name] = Scenario(name, play, group, tuple(alike), alone, long)
         return play
 
     return add
@@ -103,9 +106,24 @@ class Stage:
         await self.until(lambda: self._has(plugin.resource, count), f"{count} devices are listed")
         return plugin
 
+    async def back(self, plugin: Plugin, *listed: str) -> None:
+        """The plugin serves anew and registers, after a kubelet has wiped its socket away."""
+        await plugin.serve()
+        if listed:
+            plugin.publish(*map(device, listed))
+        self.saw(f"{plugin.name}: register", await plugin.register())
+        await self.until(lambda: self._has(plugin.resource, 1), "a device is listed")
+
     async def _has(self, resource: str, count: int) -> bool:
+        return await self._offered(resource) >= count
+
+    async def offers(self, plugin: Plugin, count: int) -> bool:
+        """Whether the kubelet has exactly so many healthy devices in its hands."""
+        return await self._offered(plugin.resource) == count
+
+    async def _offered(self, resource: str) -> int:
         offered = await self._ask("GetAllocatableResources", pr.AllocatableResourcesRequest)
-        return sum(1 for one in offered.devices if one.resource_name == resource) >= count
+        return sum(1 for one in offered.devices if one.resource_name == resource)
 
     # Pods.
 
@@ -117,13 +135,14 @@ class Stage:
         init: dict[str, Limits] | None = None,
         sidecars: dict[str, Limits] | None = None,
         once: bool = False,
+        image: bool = True,
         **containers: Limits,
     ) -> str:
         """A pod whose container `main` asks for this. An integer is a number of the scenario's own resource."""
         asks = {self.resource: limits} if isinstance(limits, int) else limits
         full = f"{self._prefix}-{name}"
         self._pods[full] = ""
-        await self.world.run_pod(PodSpec(full, {"main": asks, **containers}, init or {}, sidecars or {}, once))
+        await self.world.run_pod(PodSpec(full, {"main": asks, **containers}, init or {}, sidecars or {}, once, image))
         self._pods[full] = await self.world.uid(full)
         return full
 
@@ -192,8 +211,10 @@ class Stage:
         registered = {name: sorted(ids or ()) for name, ids in data.registered.items() if name in ours}
         self.saw(f"{what}: checkpoint", {"entries": _in_order(entries), "registered": registered})
 
-    async def until(self, condition: Callable[[], Awaitable[T]], what: str = "", *, must: bool = True) -> None:
-        end = time.monotonic() + (self.world.patience_s if not must else 60.0)
+    async def until(
+        self, condition: Callable[[], Awaitable[T]], what: str = "", *, must: bool = True, patience_s: float = 0.0
+    ) -> None:
+        end = time.monotonic() + (60.0 if must else patience_s or self.world.patience_s)
         while True:
             try:
                 if await condition():
@@ -232,6 +253,7 @@ class Stage:
         for plugin in self._plugins:
             heard = [[method, request] if request else [method] for method, request in plugin.calls]
             self._trace.append([f"{plugin.name}: calls", heard])
+        await self.world.revive()
         await asyncio.gather(*(self.world.delete(pod) for pod in self._pods))
         for plugin in self._plugins:
             await plugin.stop()
@@ -246,7 +268,7 @@ class Stage:
         names |= {path.name: "SOCKET" for plugin in self._plugins for path in plugin.paths}
         names |= dict.fromkeys(self.world.directories, "DIRECTORY")
         names |= {self.other: "diff.example/other", self.resource: "diff.example/resource"}
-        text = json.dumps(self._trace)
+        text = DUMP.sub("endpoint &{DUMP} has been stopped", json.dumps(self._trace))
         for old in sorted(names, key=len, reverse=True):
             text = text.replace(old, names[old])
         trace: Trace = json.loads(text)

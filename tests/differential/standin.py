@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from fairlead.standin import Container, Kubelet, Pod, Timings
+from fairlead.standin import Container, Kubelet, KubeletPanicked, Pod, Timings
 from fairlead.standin._gen import podresources_v1_pb2 as pr
 from tests.differential.world import ENV, NOTE, PLACE, PodSpec
 
-# A wait for a plugin that is not there need not take the kubelet's ten seconds; the answer is the same.
-TIMINGS = Timings(dial_s=0.5)
+# What comes of a wait is compared, not how long it takes.
+TIMINGS = Timings(dial_s=0.5, retry_s=0.2)
+GRACE_S = 0.3
 ROUNDS = 20
 
 
 class StandIn:
     patience_s = 5.0
 
-    def __init__(self, root: Path) -> None:
-        self._kubelet = Kubelet(root, timings=TIMINGS, rate_limit=False)
+    def __init__(self, root: Path, timings: Timings) -> None:
+        self._kubelet = Kubelet(root, timings=timings, rate_limit=False)
 
     @property
     def plugin_dir(self) -> Path:
@@ -47,6 +50,15 @@ class StandIn:
     async def start_kubelet(self, *, reboot: bool = False) -> None:
         await self._kubelet.start(reboot=reboot)
 
+    async def is_alive(self) -> bool:
+        return self._kubelet.is_running
+
+    async def revive(self) -> None:
+        """Its time is over with the scenario that crashed it."""
+
+    async def outlast(self) -> None:
+        await asyncio.sleep(GRACE_S + 0.1)  # time itself is what it is about
+
     async def settle(self) -> None:
         """Asks a few times over a socket: everything that was under way in this loop has its turn meanwhile."""
         async with grpc.aio.insecure_channel(f"unix:{self.podresources}") as channel:
@@ -59,7 +71,8 @@ class StandIn:
                 await call(pr.AllocatableResourcesRequest())
 
     async def run_pod(self, pod: PodSpec) -> None:
-        await self._kubelet.run_pod(pod.name, pod.containers, init=pod.init, sidecars=pod.sidecars)
+        with suppress(KubeletPanicked):
+            await self._kubelet.run_pod(pod.name, pod.containers, init=pod.init, sidecars=pod.sidecars, start=pod.image)
 
     async def look(self, pod: str) -> dict[str, Any] | None:
         found = self._find(pod)
@@ -127,8 +140,8 @@ class StandIn:
 
 
 @asynccontextmanager
-async def standin(root: Path) -> AsyncIterator[StandIn]:
-    world = StandIn(root)
+async def standin(root: Path, *, long: bool = False) -> AsyncIterator[StandIn]:
+    world = StandIn(root, replace(TIMINGS, grace_s=GRACE_S) if long else TIMINGS)
     await world.start_kubelet()
     try:
         yield world

@@ -16,16 +16,19 @@ from typing import Any
 from tests.differential.runtime import container_config
 from tests.differential.world import CDI_KIND, ENV, NOTE, PLACE, Limits, PodSpec
 from tests.node.cluster import PODS_PATH, Cluster, Pod, _ctr, shape
+from tests.node.rig import process
 from tests.node.rig.api import RefusedError
 from tests.node.rig.node import start_kubelet, stop_kubelet
 from tests.node.rig.places import CONTAINERD, INSIDE, KUBELET, NODE, PLUGINS, POD_RESOURCES
 from tests.node.rig.settings import CDI
-from tests.node.rig.steps import until
+from tests.node.rig.steps import NodeFailedError, until
 
 # The first process of a container hears only the signals that it asks for.
 STAY = 'trap "exit 0" TERM; sleep 1000000 & wait'
 PASSING = {"PodInitializing", "ContainerCreating", None}
 POD_S = 60.0
+CRASH_S = 5.0
+GRACE_S = 303.0
 
 
 class Truth:
@@ -70,6 +73,21 @@ class Truth:
         # It tells of the node when it has begun to look after pods.
         until(lambda: self._cluster.heard() > began + 1, "the kubelet reports", POD_S)
 
+    async def is_alive(self) -> bool:
+        """A crash takes it a moment, so there is time to see one."""
+        try:
+            await asyncio.to_thread(until, lambda: process.running("kubelet") is None, "the kubelet dies", CRASH_S)
+        except NodeFailedError:
+            return True
+        return False
+
+    async def revive(self) -> None:
+        if process.running("kubelet") is None:
+            await self.start_kubelet()
+
+    async def outlast(self) -> None:
+        await asyncio.sleep(GRACE_S)  # time itself is what it is about
+
     async def settle(self) -> None:
         """Two reports on: the first may have been under way. They are told to the second."""
         began = time.time()
@@ -79,17 +97,22 @@ class Truth:
         await asyncio.to_thread(self._run_pod, pod)
 
     def _run_pod(self, spec: PodSpec) -> None:
+        image = {} if spec.image else {"image": "localhost/fairlead-node/none:1"}
         init = [*_shapes(spec.init, "true"), *_shapes(spec.sidecars, STAY, restartPolicy="Always")]
         pod = self._cluster.start_pod(
             spec.name,
             {},
-            containers=_shapes(spec.containers, STAY),
+            containers=_shapes(spec.containers, STAY, **image),
             initContainers=init,
             nodeName=NODE,
             restartPolicy="Never" if spec.once else "Always",
             terminationGracePeriodSeconds=2,
         )
-        until(lambda: _at_rest(pod.look()["status"]), f"pod {spec.name} is at rest", POD_S)
+
+        def is_over() -> bool:
+            return _at_rest(pod.look()["status"]) or not process.running("kubelet")
+
+        until(is_over, f"{spec.name} is at rest", POD_S)
 
     async def look(self, pod: str) -> dict[str, Any] | None:
         return await asyncio.to_thread(self._look, pod)
@@ -185,8 +208,10 @@ class Truth:
         await asyncio.to_thread(self._pod(pod).delete)
 
     async def numbers(self, resource: str) -> list[int] | None:
-        found = await asyncio.to_thread(self._cluster.numbers, resource)
-        return None if found is None else list(found)
+        status = (await asyncio.to_thread(self._cluster.api.get, f"/api/v1/nodes/{NODE}"))["status"]
+        if resource not in status["capacity"]:
+            return None
+        return [_count(status[kind].get(resource, "-1")) for kind in ("allocatable", "capacity")]
 
     async def offer_cdi(self, names: list[str]) -> None:
         devices = [{"name": name, "containerEdits": {"env": [f"CDI_SAW={name}"]}} for name in names]
@@ -199,6 +224,11 @@ class Truth:
 
 def _shapes(group: Mapping[str, Limits], script: str, **more: Any) -> list[dict[str, Any]]:
     return [shape(name, limits, script, **more) for name, limits in group.items()]
+
+
+def _count(quantity: str) -> int:
+    """Round numbers are told in thousands."""
+    return int(quantity.removesuffix("k")) * (1000 if quantity.endswith("k") else 1)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -23,6 +23,7 @@ class PodSpec:
     init: Mapping[str, Limits] = field(default_factory=dict)
     sidecars: Mapping[str, Limits] = field(default_factory=dict)
     once: bool = False  # a container that ends is not started again
+    image: bool = True  # else its image cannot be had, and it waits for it
 
     def resources(self) -> set[str]:
         groups = (self.containers, self.init, self.sidecars)
@@ -49,6 +50,15 @@ class World(Protocol):
     async def stop_kubelet(self) -> None: ...
     async def start_kubelet(self, *, reboot: bool = False) -> None:
         """Returns when it has its sockets and has looked at its pods. `reboot`: no container runs any more."""
+
+    async def is_alive(self) -> bool:
+        """Whether the kubelet still runs, soon after something that might have ended it."""
+
+    async def revive(self) -> None:
+        """A kubelet that has crashed is started again."""
+
+    async def outlast(self) -> None:
+        """The time for which a kubelet remembers a plugin that has gone, and a little more."""
 
     async def settle(self) -> None:
         """Returns when what has been set off by now has had its effect."""

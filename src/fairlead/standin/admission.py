@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fairlead.standin import topology
-from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.standin.devices import NO_NUMA, DeviceTable, Endpoint
 from fairlead.standin.errors import CallFailed, KubeletPanicked, Rejected
 from fairlead.standin.faults import Defects
@@ -114,7 +113,8 @@ class Admission:
         if not answer.container_responses:
             if not self.defects.leak_on_empty_answer:
                 self.table.allocated = self.ledger.allocated()
-            raise Rejected(f"no containers return in allocation response {_one_line(answer)}")
+            # The kubelet prints the answer here, and an empty one prints as nothing.
+            raise Rejected("no containers return in allocation response ")
         return Grant(self._by_node(resource, ids), answer.container_responses[0])
 
     def _by_node(self, resource: str, ids: set[str]) -> dict[int, tuple[str, ...]]:
@@ -257,7 +257,3 @@ def _live(endpoint: Endpoint, resource: str) -> Plugin:
     if endpoint.stopped_at_s is not None or not isinstance(endpoint.plugin, Plugin):
         raise Rejected(f"endpoint {endpoint.plugin or f'&{{{resource}}}'} has been stopped")
     return endpoint.plugin
-
-
-def _one_line(answer: dp.AllocateResponse) -> str:
-    return " ".join(str(answer).split()) or "&AllocateResponse{ContainerResponses:[]*ContainerAllocateResponse{},}"

@@ -93,6 +93,8 @@ class Timings:
     prestart_s: float = 30.0
     info_s: float = 1.0
     notify_s: float = 5.0
+    # Between two attempts to create a container that cannot be created.
+    retry_s: float = 10.0
     backoff_s: float = 0.5
     backoff_max_s: float = 122.0
     # The pause between connection attempts inside the dial window. Real time: the gRPC library keeps it.

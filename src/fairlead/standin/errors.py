@@ -3,8 +3,13 @@
 Owns the exceptions and the Go spelling of a gRPC status. Opens no socket.
 """
 
+import errno
+import os
+from pathlib import Path
+
 import grpc
 
+_DIAL_ERRORS = tuple(os.strerror(code) for code in (errno.ENOENT, errno.ECONNREFUSED, errno.EACCES))
 _GO_CODES = {
     grpc.StatusCode.CANCELLED: "Canceled",
     grpc.StatusCode.UNKNOWN: "Unknown",
@@ -40,3 +45,11 @@ class CallFailed(Exception):
         super().__init__(f"rpc error: code = {_GO_CODES.get(code, code.name)} desc = {details}")
         self.code = code
         self.details = details
+
+
+def in_go(details: str, path: Path) -> str:
+    """What Go's library says where Python's says that nobody could be reached; other texts come from the plugin."""
+    if not details.startswith("failed to connect to all addresses"):
+        return details
+    reason = next((text for text in _DIAL_ERRORS if text in details), details)
+    return f'connection error: desc = "transport: Error while dialing: dial unix {path}: connect: {reason.lower()}"'

@@ -15,7 +15,7 @@ import grpc.aio
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.standin.calls import Call, Calls
 from fairlead.standin.clock import Clock, Timings, within
-from fairlead.standin.errors import CallFailed, Rejected
+from fairlead.standin.errors import CallFailed, Rejected, in_go
 
 T = TypeVar("T")
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -150,7 +150,7 @@ class Plugin:
         try:
             return await work
         except grpc.aio.AioRpcError as error:
-            raise CallFailed(error.code(), error.details() or "") from None
+            raise CallFailed(error.code(), in_go(error.details() or "", self.path)) from None
         except grpc.aio.UsageError:
             raise _closing() from None
         except asyncio.CancelledError:

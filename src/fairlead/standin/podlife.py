@@ -33,22 +33,27 @@ def check_fit(process: Process, pod: Pod, others: Iterable[Pod], allocatable: Ma
 
 
 async def start_all(process: Process, pod: Pod) -> None:
-    """Start the containers in order; an init container ends at once, and one that cannot start holds the rest."""
+    """Start those that wait, in order; an init container ends at once, and one that cannot start holds the rest."""
     for container in pod.containers.values():
+        if container.state != "waiting":
+            continue
         await start(process, pod, container)
         if container.state == "waiting" and container.kind != "app":
+            for later in pod.of_kind("app"):
+                later.wait("PodInitializing")
             break
         if container.kind == "init":
             container.state = "terminated"
 
 
 async def start(process: Process, pod: Pod, container: Container) -> None:
-    """Create the container, for the first time or again, on the devices it holds."""
+    """Create the container, for the first time or again, on the devices it holds. If that fails it is tried again."""
     container.state = "waiting"
     try:
         options = await process.admission.run_options(pod, container)
     except Rejected as error:
         container.wait("CreateContainerConfigError", str(error))
+        _try_again_later(process, pod)
     else:
         container.env, container.annotations = options.env, options.annotations
         container.mounts, container.nodes, container.cdi = options.mounts, options.nodes, options.cdi
@@ -56,8 +61,21 @@ async def start(process: Process, pod: Pod, container: Container) -> None:
         container.starts += 1
     show_devices(process, pod)
     if pod.is_active:
-        running = any(other.state == "running" for other in pod.of_kind("app"))
-        pod.phase = "Running" if running else "Pending"
+        pod.phase = "Running" if pod.has_started else "Pending"
+
+
+def _try_again_later(process: Process, pod: Pod) -> None:
+    if pod.uid not in process.retrying:
+        process.retrying.add(pod.uid)
+        process.tasks.spawn(_try_again(process, pod), f"try {pod.name} again")
+
+
+async def _try_again(process: Process, pod: Pod) -> None:
+    await process.pause()
+    process.retrying.discard(pod.uid)
+    if pod.is_active:
+        await start_all(process, pod)
+        process.changed()
 
 
 def show_devices(process: Process, pod: Pod) -> None:

@@ -50,6 +50,11 @@ class Pod:
         """Active pods keep their devices and are admitted again after a restart."""
         return self.phase in {"Pending", "Running"}
 
+    @property
+    def has_started(self) -> bool:
+        """Whether every container was started once. One that ended and cannot be started again does not count."""
+        return all(container.starts for container in self.containers.values())
+
     def of_kind(self, *kinds: Kind) -> Iterator[Container]:
         return (container for container in self.containers.values() if container.kind in kinds)
 

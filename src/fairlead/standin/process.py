@@ -76,6 +76,7 @@ class Process:
         self.table = DeviceTable()
         self.ledger = Ledger()
         self.notes: list[str] = []
+        self.retrying: set[str] = set()  # uids of pods some container of which will be tried again
         self._setup = setup
         self._pods = pods
         self.admission = Admission(
@@ -156,6 +157,13 @@ class Process:
         if gone:
             self.save()
         return gone
+
+    async def pause(self) -> None:
+        """The time before a container that cannot be created is tried again."""
+        await self._setup.clock.sleep(self._setup.timings.retry_s)
+
+    def changed(self) -> None:
+        self._setup.changes.notify()
 
     def allocated_status(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
         """Health of each app container's devices, from the last list alone.

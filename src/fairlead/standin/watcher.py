@@ -152,7 +152,7 @@ class Watcher:
         if not is_extended_resource(info.name):
             return (
                 "RegisterPlugin error -- plugin validation failed with err: "
-                f"invalid name of device plugin socket: {info.name}"
+                f'invalid name of device plugin socket: the ResourceName "{info.name}" is invalid'
             )
         try:
             await self._registry.connect(info.name, Path(info.endpoint or path), authority)

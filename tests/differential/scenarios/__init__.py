@@ -2,6 +2,7 @@
 
 from tests.differential.scenarios import (  # noqa: F401 - each adds its scenarios
     allocate,
+    grace,
     lists,
     pods,
     preference,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
-from tests.differential.plugin import tell_ids
+from tests.differential.plugin import device, tell_ids
 from tests.differential.stage import Stage, scenario
 from tests.differential.world import CDI_KIND
 
@@ -163,6 +165,35 @@ async def the_second_of_two_containers_fails(s: Stage) -> None:
     good.answer = tell_ids
     # What the first container had got is given back.
     await s.saw_pod(await s.run("next", 1))
+
+
+@scenario(alone=True)
+async def a_device_leaves_the_list_during_its_allocate(s: Stage) -> None:
+    plugin = await s.ready("a", "b", preferred=True)
+    plugin.prefer = lambda _: [["a"]]
+
+    async def leave() -> None:
+        plugin.publish(device("b"))
+        await s.until(lambda: s.offers(plugin, 1), "one device is left")
+
+    plugin.during["Allocate"] = leave
+    await s.run("pod", 1)
+    s.saw("the kubelet is alive", await s.world.is_alive())
+
+
+@scenario()
+async def the_plugin_ends_during_allocate(s: Stage) -> None:
+    plugin = await s.ready("a")
+
+    async def end() -> None:
+        asyncio.get_running_loop().call_soon(lambda: tasks.append(asyncio.ensure_future(plugin.stop())))
+        await asyncio.Event().wait()
+
+    tasks: list[asyncio.Future[None]] = []
+    plugin.during["Allocate"] = end
+    await s.saw_pod(await s.run("pod", 1))
+    await s.saw_numbers("ended", 0, 1)
+    await asyncio.gather(*tasks)
 
 
 @scenario(alike=("d1", "d2", "d3"))

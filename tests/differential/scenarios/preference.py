@@ -56,11 +56,10 @@ async def unknown_and_used_ids_in_the_answer_are_ignored(s: Stage) -> None:
 
 
 @scenario()
-async def too_few_and_too_many_are_preferred(s: Stage) -> None:
+async def a_preference_for_more_containers_than_were_asked_about(s: Stage) -> None:
     plugin = await s.ready("a", "b", "c", preferred=True)
     plugin.prefer = lambda _: [["a", "b", "c"], ["c"]]
-    await s.saw_pod(await s.run("all", 3))
-    await s.world.delete(await s.run("gone", 0))
+    await s.saw_pod(await s.run("pod", 3))
 
 
 @scenario()
@@ -95,6 +94,16 @@ async def a_preference_that_fails(s: Stage) -> None:
     plugin.fail.clear()
     plugin.prefer = lambda _: [["a"]]
     await s.saw_pod(await s.run("next", 1))
+
+
+@scenario()
+async def a_plugin_that_has_a_preference_and_cannot_tell(s: Stage) -> None:
+    plugin = await s.plugin("a", preferred=True)
+    plugin.missing.add("GetPreferredAllocation")
+    await plugin.serve()
+    await plugin.register()
+    await s.saw_numbers("registered", 1, 1)
+    await s.saw_pod(await s.run("pod", 1))
 
 
 @scenario()

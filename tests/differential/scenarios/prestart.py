@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.differential.plugin import Plugin
 from tests.differential.stage import Stage, scenario
 
+RETRY_S = 20.0
+
 
 @scenario(alike=("d1", "d2", "d3"))
 async def it_is_called_before_each_start(s: Stage) -> None:
@@ -44,6 +46,56 @@ async def it_fails_when_the_container_starts_again(s: Stage) -> None:
 
 
 @scenario()
+async def it_fails_for_the_second_container(s: Stage) -> None:
+    await s.ready("a", name="good")
+    bad = await s.ready("x", name="bad", resource=s.other, pre_start=True)
+    bad.fail["PreStartContainer"] = "cannot reset"
+    pod = await s.run("pod", 1, second={s.other: 1})
+    await s.until(lambda: _runs(s, pod, "main"), "the first one runs")
+    await s.saw_pod(pod)
+    await _end(s, bad, pod, 1)
+
+
+@scenario()
+async def it_fails_for_an_init_container(s: Stage) -> None:
+    plugin = await s.ready("a", pre_start=True)
+    plugin.fail["PreStartContainer"] = "cannot reset"
+    pod = await s.run("pod", 1, init={"first": {s.resource: 1}})
+    await s.saw_pod(pod)
+    await _end(s, plugin, pod, 1)
+
+
+@scenario()
+async def it_fails_for_a_sidecar(s: Stage) -> None:
+    plugin = await s.ready("a", pre_start=True)
+    plugin.fail["PreStartContainer"] = "cannot reset"
+    pod = await s.run("pod", {}, sidecars={"beside": {s.resource: 1}})
+    await s.saw_pod(pod)
+    await _end(s, plugin, pod, 1)
+
+
+@scenario()
+async def a_failed_start_is_tried_again(s: Stage) -> None:
+    plugin = await s.ready("a", pre_start=True)
+    plugin.fail["PreStartContainer"] = "cannot reset"
+    pod = await s.run("pod", 1)
+    plugin.fail.clear()
+    await s.until(lambda: _runs(s, pod, "main"), must=False, patience_s=RETRY_S)
+    await s.saw_pod(pod)
+    await _end(s, plugin, pod, 1)
+
+
+@scenario()
+async def a_plugin_that_wants_to_prepare_and_cannot(s: Stage) -> None:
+    plugin = await s.plugin("a", pre_start=True)
+    plugin.missing.add("PreStartContainer")
+    await plugin.serve()
+    await plugin.register()
+    await s.saw_numbers("registered", 1, 1)
+    await s.saw_pod(await s.run("pod", 1))
+
+
+@scenario()
 async def the_plugin_is_gone_when_the_container_starts_again(s: Stage) -> None:
     plugin = await s.ready("a")
     pod = await s.run("pod", 1)
@@ -62,6 +114,11 @@ async def the_plugin_is_gone_and_would_have_to_prepare(s: Stage) -> None:
     await s.saw_numbers("gone", 0, 1)
     await s.world.crash(pod, "main")
     await s.saw_pod(pod)
+
+
+async def _runs(s: Stage, pod: str, container: str) -> bool:
+    seen = await s.world.look(pod)
+    return seen is not None and bool(seen["containers"][container]["state"] == "running")
 
 
 async def _end(s: Stage, plugin: Plugin, pod: str, count: int) -> None:

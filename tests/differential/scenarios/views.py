@@ -8,7 +8,8 @@ from tests.differential.stage import Stage, scenario
 
 @scenario()
 async def topology_is_told_per_device_and_node(s: Stage) -> None:
-    await s.ready(device("none"), device("zero", "Healthy", 0), device("both", "Healthy", 0, 1), device("far", "Healthy", 7))
+    near, both, far = device("near", "Healthy", 0), device("both", "Healthy", 0, 1), device("far", "Healthy", 7)
+    await s.ready("none", near, both, far)
     pod = await s.run("pod", 4)
     await s.saw_pod(pod)
     await s.saw_listed("running")
@@ -74,9 +75,25 @@ async def health_in_the_status_follows_the_list(s: Stage) -> None:
     s.saw("the plugin is gone", await s.world.health(pod))
 
 
-@scenario()
+@scenario(alike=("d1", "d2"))
 async def init_containers_have_no_health(s: Stage) -> None:
-    await s.ready("a", "b")
+    await s.ready("d1", "d2")
     pod = await s.run("pod", {}, init={"first": {s.resource: 1}}, sidecars={"beside": {s.resource: 1}})
     await s.world.settle()
     s.saw("health", await s.world.health(pod))
+
+
+@scenario()
+async def a_pod_that_waits_for_its_image_has_its_device(s: Stage) -> None:
+    plugin = await s.ready("a", pre_start=True)
+    pod = await s.run("pod", 1, image=False)
+    await s.saw_listed("waiting")
+    await s.world.settle()
+    s.saw("health", await s.world.health(pod))
+    plugin.publish(device("a", "Unhealthy"))
+
+    async def told() -> bool:
+        return "'Unhealthy'" in str(await s.world.health(pod))
+
+    await s.until(told, must=False, patience_s=90.0)
+    s.saw("health when it is bad", await s.world.health(pod))

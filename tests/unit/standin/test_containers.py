@@ -115,6 +115,52 @@ async def test_a_pre_start_that_fails_keeps_the_container_waiting(kubelet: Kubel
     assert pod.phase == "Running"
 
 
+async def test_a_pod_that_ran_stays_running_when_its_container_cannot_start_again(
+    kubelet: Kubelet, starting: SamplePlugin
+) -> None:
+    pod = await kubelet.run_pod("p", ONE)
+    starting.fail["PreStartContainer"] = "cold"
+    main = await kubelet.restart_container(pod, "main")
+    assert (pod.phase, main.state, main.reason) == ("Running", "waiting", "CreateContainerConfigError")
+
+
+async def test_a_pod_is_pending_until_each_container_was_started_once(kubelet: Kubelet, starting: SamplePlugin) -> None:
+    starting.fail["PreStartContainer"] = "cold"
+    pod = await kubelet.run_pod("p", {"plain": {}, **ONE})
+    assert (pod.phase, pod.containers["plain"].state) == ("Pending", "running")
+
+
+async def test_a_container_that_could_not_be_created_is_tried_again(
+    kubelet: Kubelet, starting: SamplePlugin, fake_clock: FakeClock
+) -> None:
+    starting.fail["PreStartContainer"] = "cold"
+    pod = await kubelet.run_pod("p", ONE, init={"first": {RESOURCE: 1}})
+    assert pod.containers["first"].reason == "CreateContainerConfigError"
+    assert pod.containers["main"].reason == "PodInitializing"
+    await fake_clock.wait_for_sleepers()
+    fake_clock.advance(10)
+    await kubelet.wait_for(lambda: sum("cold" in call.error for call in kubelet.calls) == 2)
+    await fake_clock.wait_for_sleepers()
+    assert pod.phase == "Pending"
+    starting.fail.clear()
+    fake_clock.advance(10)
+    await kubelet.wait_for(lambda: pod.phase == "Running")
+    assert [container.starts for container in pod.containers.values()] == [1, 1]
+
+
+async def test_a_deleted_pod_is_not_tried_again(
+    kubelet: Kubelet, starting: SamplePlugin, fake_clock: FakeClock
+) -> None:
+    starting.fail["PreStartContainer"] = "cold"
+    pod = await kubelet.run_pod("p", ONE)
+    await fake_clock.wait_for_sleepers()
+    await kubelet.delete_pod(pod)
+    starting.fail.clear()
+    fake_clock.advance(10)
+    await kubelet.run_pod("q", ONE)
+    assert len(starting.made("PreStartContainer")) == 2
+
+
 async def test_a_pre_start_has_thirty_seconds(kubelet: Kubelet, starting: SamplePlugin, fake_clock: FakeClock) -> None:
     starting.hold["PreStartContainer"] = asyncio.Event()
     running = asyncio.create_task(kubelet.run_pod("p", ONE))

@@ -88,7 +88,7 @@ async def test_a_hidden_socket_is_left_alone(kubelet: Kubelet) -> None:
             {"supported_versions": ["v1", "v2"]},
             "manager version, v1beta1, is not among plugin supported versions [v1 v2]",
         ),
-        ({"name": "gpu"}, "invalid name of device plugin socket: gpu"),
+        ({"name": "gpu"}, 'invalid name of device plugin socket: the ResourceName "gpu" is invalid'),
         ({"type": "CSIPlugin"}, "no handler registered for plugin type: CSIPlugin"),
     ],
 )
