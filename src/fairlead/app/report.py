@@ -64,7 +64,10 @@ def status(daemon: Daemon) -> dict[str, Any]:
 def _problems(daemon: Daemon) -> list[str]:
     problems = list(daemon.problems.values())
     problems += [
-        f"backend {source.name}: {source.problem}" for source in daemon.sources.speaking.values() if source.problem
+        f"backend {source.name}: {problem}"
+        for source in daemon.sources.speaking.values()
+        for problem in (source.problem, *source.findings.problems)
+        if problem
     ]
     problems += list(daemon.supervisor.refused.values())
     problems += [unit.problem for unit in daemon.supervisor.units.values() if unit.problem]

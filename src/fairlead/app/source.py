@@ -128,7 +128,7 @@ class Source:
         except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
             self._scan_failed(f"{type(error).__name__}: {error}")
         else:
-            self._scan_worked(Findings(devices, found.links))
+            self._scan_worked(Findings(devices, found.links, tuple(found.problems)))
 
     def _scan_failed(self, reason: str) -> None:
         if self.problem != reason:
@@ -149,6 +149,9 @@ class Source:
                 self._record("device-found", backend=self.name, device=device.id, model=device.model)
         for gone in sorted(before - after):
             self._record("device-gone", backend=self.name, device=gone)
+        for problem in found.problems:
+            if problem not in self.findings.problems:
+                self._record("scan-problem", backend=self.name, reason=problem)
         for new in after - self.tracks.keys():
             self.tracks[new] = health.Track(probed=self._probing is not None)
         # One that left ill is still ill when it comes back; the others need not be remembered.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "fairlead.backends"
 _OWN = {
+    "nvidia": "fairlead.backends.nvidia",
     "paths": "fairlead.backends.paths",
     "sim": "fairlead.backends.sim",
 }

@@ -59,6 +59,7 @@ class Findings(Struct, frozen=True):
 
     devices: tuple[Device, ...] = ()
     links: Links = NO_LINKS
+    problems: tuple[str, ...] = ()  # what people should know of this scan: a device that could not be read
 
 
 class Inventory(Struct, frozen=True, dict=True):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from fairlead.backends.nvidia.errors import GpusFailed, MigMismatch
 from fairlead.backends.nvidia.records import Gpu, Kind, Look
 from fairlead.backends.nvidia.records import Mig as Instance
-from fairlead.backends.nvidia.spec import Mig
+from fairlead.backends.nvidia.spec import Mig, Scope
 from fairlead.model.device import Device, DeviceNode
 
 VENDOR = "nvidia"
@@ -128,7 +128,21 @@ def _missing_cap(gpu: Gpu, instance: Instance) -> str:
     return ""
 
 
-def holders(devices: tuple[Device, ...]) -> Iterator[tuple[str, Device]]:
-    """Each device with the UUID of the GPU that it is, or is cut from."""
+def reach(
+    devices: Iterable[Device],
+    gpu: str,
+    gi: int | None = None,
+    ci: int | None = None,
+    scope: Scope = Scope.INSTANCE,
+) -> Iterator[Device]:
+    """The devices that a fault of a GPU, or of one instance on it, concerns."""
     for device in devices:
-        yield device.parent or device.id, device
+        part = device.parent == gpu and (scope is Scope.GPU or _is_named(device, gi, ci))
+        if scope is Scope.NODE or device.id == gpu or part:
+            yield device
+
+
+def _is_named(device: Device, gi: int | None, ci: int | None) -> bool:
+    """Without an instance a report is of the whole GPU."""
+    own = device.attributes
+    return (gi is None or own["giId"] == str(gi)) and (ci is None or own["ciId"] == str(ci))

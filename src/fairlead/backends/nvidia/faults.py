@@ -9,12 +9,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from fairlead.backends.nvidia import nvml
 from fairlead.backends.nvidia.spec import IGNORED_XIDS, Fault, Health, Scope
 from fairlead.model.health import Cause, CauseKind
 
-_APPLICATION, _TRANSIENT = CauseKind.APPLICATION, CauseKind.TRANSIENT
-_NEEDS_RESET, _PERMANENT = CauseKind.NEEDS_RESET, CauseKind.PERMANENT
-_INSTANCE, _GPU = Scope.INSTANCE, Scope.GPU
+_TRANSIENT, _NEEDS_RESET = CauseKind.TRANSIENT, CauseKind.NEEDS_RESET
 _XID = "xid-"
 
 GPU_LOST = "gpu-lost"
@@ -27,64 +26,65 @@ HANG = "nvml-hang"
 
 class Line(Struct, frozen=True):
     kind: CauseKind
-    scope: Scope
     message: str
     hold_s: float | None = None  # None: as for any other fault
+    scope: Scope = Scope.INSTANCE  # an event that names an instance is believed
 
 
 # XIDs that are not ignored withdraw a device at once, as NVIDIA's own plugin does. What differs is the way back: after
 # the fault of a program the GPU is good again soon; after one that only a reset ends, it is held for longer, and stays
 # away while the driver asks for the reset. The six that are ignored by default stand here for those who watch them.
 TABLE: Mapping[str, Line] = {
-    "xid-8": Line(_NEEDS_RESET, _INSTANCE, "GPU stopped processing"),
-    "xid-13": Line(_NEEDS_RESET, _INSTANCE, "graphics engine exception"),
-    "xid-31": Line(_NEEDS_RESET, _INSTANCE, "GPU memory page fault"),
-    "xid-32": Line(_NEEDS_RESET, _INSTANCE, "invalid or corrupted push buffer stream"),
-    "xid-38": Line(_NEEDS_RESET, _GPU, "driver firmware error", 300),
-    "xid-43": Line(_NEEDS_RESET, _INSTANCE, "GPU stopped processing"),
-    "xid-45": Line(_NEEDS_RESET, _INSTANCE, "preemptive cleanup after earlier errors"),
-    "xid-46": Line(_NEEDS_RESET, _GPU, "GPU stopped processing", 300),
-    "xid-48": Line(_NEEDS_RESET, _INSTANCE, "double-bit ECC error", 300),
-    "xid-61": Line(_NEEDS_RESET, _GPU, "internal micro-controller breakpoint", 300),
-    "xid-62": Line(_NEEDS_RESET, _GPU, "internal micro-controller halt", 300),
-    "xid-63": Line(_NEEDS_RESET, _GPU, "memory row remapping recorded; takes effect at the next reset"),
-    "xid-64": Line(_NEEDS_RESET, _GPU, "memory row remapping failed", 600),
-    "xid-68": Line(_NEEDS_RESET, _INSTANCE, "video processor exception"),
-    "xid-69": Line(_NEEDS_RESET, _INSTANCE, "graphics engine class error"),
-    "xid-74": Line(_NEEDS_RESET, _GPU, "NVLink error", 300),
-    "xid-79": Line(_NEEDS_RESET, _GPU, "GPU has fallen off the bus", 300),
-    "xid-92": Line(_NEEDS_RESET, _GPU, "high rate of single-bit ECC errors"),
-    "xid-94": Line(_NEEDS_RESET, _INSTANCE, "contained memory error"),
-    "xid-95": Line(_NEEDS_RESET, _GPU, "uncontained memory error", 300),
-    "xid-109": Line(_NEEDS_RESET, _INSTANCE, "context switch timeout"),
-    "xid-110": Line(_NEEDS_RESET, _GPU, "security fault", 300),
-    "xid-119": Line(_NEEDS_RESET, _GPU, "GSP RPC timeout", 300),
-    "xid-120": Line(_NEEDS_RESET, _GPU, "GSP error", 300),
-    "xid-121": Line(_NEEDS_RESET, _GPU, "chip-to-chip link error"),
-    "xid-136": Line(_NEEDS_RESET, _GPU, "link training failed", 300),
-    "xid-137": Line(_NEEDS_RESET, _INSTANCE, "NVLink privilege error"),
-    "xid-140": Line(_NEEDS_RESET, _GPU, "unrecovered ECC error", 300),
-    "xid-143": Line(_NEEDS_RESET, _GPU, "GPU initialization failed", 300),
-    "xid-144": Line(_NEEDS_RESET, _GPU, "NVLink SAW error", 300),
-    "xid-145": Line(_NEEDS_RESET, _GPU, "NVLink RLW error", 300),
-    "xid-146": Line(_NEEDS_RESET, _GPU, "NVLink TLW error", 300),
-    "xid-147": Line(_NEEDS_RESET, _GPU, "NVLink TREX error", 300),
-    "xid-148": Line(_NEEDS_RESET, _GPU, "NVLink NVLPW_CTRL error", 300),
-    "xid-149": Line(_NEEDS_RESET, _GPU, "NVLink NETIR error", 300),
-    "xid-150": Line(_NEEDS_RESET, _GPU, "NVLink MSE error", 300),
-    "xid-151": Line(_NEEDS_RESET, _GPU, "key rotation error", 300),
-    "xid-154": Line(_NEEDS_RESET, _GPU, "the driver asks for a recovery action", 300),
-    "xid-155": Line(_NEEDS_RESET, _GPU, "NVLink went down", 300),
-    "xid-156": Line(_NEEDS_RESET, _GPU, "resource retirement recorded"),
-    "xid-157": Line(_NEEDS_RESET, _GPU, "resource retirement failed", 600),
-    DOUBLE_BIT: Line(_NEEDS_RESET, _INSTANCE, "double-bit ECC error", 300),
-    UNAVAILABLE: Line(_NEEDS_RESET, _GPU, "the driver cannot use the GPU", 300),
-    GPU_LOST: Line(_NEEDS_RESET, _GPU, "the GPU is lost: it does not answer on the bus"),
-    RESET_REQUIRED: Line(_NEEDS_RESET, _GPU, "the driver asks for a reset of the GPU"),
-    NO_ANSWER: Line(_TRANSIENT, _GPU, "the driver answers for the GPU with an error"),
-    HANG: Line(_TRANSIENT, _GPU, "the driver does not answer for the GPU"),
+    "xid-8": Line(_NEEDS_RESET, "GPU stopped processing"),
+    "xid-13": Line(_NEEDS_RESET, "graphics engine exception"),
+    "xid-31": Line(_NEEDS_RESET, "GPU memory page fault"),
+    "xid-32": Line(_NEEDS_RESET, "invalid or corrupted push buffer stream"),
+    "xid-38": Line(_NEEDS_RESET, "driver firmware error", 300),
+    "xid-43": Line(_NEEDS_RESET, "GPU stopped processing"),
+    "xid-45": Line(_NEEDS_RESET, "preemptive cleanup after earlier errors"),
+    "xid-46": Line(_NEEDS_RESET, "GPU stopped processing", 300),
+    "xid-48": Line(_NEEDS_RESET, "double-bit ECC error", 300),
+    "xid-61": Line(_NEEDS_RESET, "internal micro-controller breakpoint", 300),
+    "xid-62": Line(_NEEDS_RESET, "internal micro-controller halt", 300),
+    "xid-63": Line(_NEEDS_RESET, "memory row remapping recorded; takes effect at the next reset"),
+    "xid-64": Line(_NEEDS_RESET, "memory row remapping failed", 600),
+    "xid-68": Line(_NEEDS_RESET, "video processor exception"),
+    "xid-69": Line(_NEEDS_RESET, "graphics engine class error"),
+    "xid-74": Line(_NEEDS_RESET, "NVLink error", 300),
+    "xid-79": Line(_NEEDS_RESET, "GPU has fallen off the bus", 300),
+    "xid-92": Line(_NEEDS_RESET, "high rate of single-bit ECC errors"),
+    "xid-94": Line(_NEEDS_RESET, "contained memory error"),
+    "xid-95": Line(_NEEDS_RESET, "uncontained memory error", 300),
+    "xid-109": Line(_NEEDS_RESET, "context switch timeout"),
+    "xid-110": Line(_NEEDS_RESET, "security fault", 300),
+    "xid-119": Line(_NEEDS_RESET, "GSP RPC timeout", 300),
+    "xid-120": Line(_NEEDS_RESET, "GSP error", 300),
+    "xid-121": Line(_NEEDS_RESET, "chip-to-chip link error"),
+    "xid-136": Line(_NEEDS_RESET, "link training failed", 300),
+    "xid-137": Line(_NEEDS_RESET, "NVLink privilege error"),
+    "xid-140": Line(_NEEDS_RESET, "unrecovered ECC error", 300),
+    "xid-143": Line(_NEEDS_RESET, "GPU initialization failed", 300),
+    "xid-144": Line(_NEEDS_RESET, "NVLink SAW error", 300),
+    "xid-145": Line(_NEEDS_RESET, "NVLink RLW error", 300),
+    "xid-146": Line(_NEEDS_RESET, "NVLink TLW error", 300),
+    "xid-147": Line(_NEEDS_RESET, "NVLink TREX error", 300),
+    "xid-148": Line(_NEEDS_RESET, "NVLink NVLPW_CTRL error", 300),
+    "xid-149": Line(_NEEDS_RESET, "NVLink NETIR error", 300),
+    "xid-150": Line(_NEEDS_RESET, "NVLink MSE error", 300),
+    "xid-151": Line(_NEEDS_RESET, "key rotation error", 300),
+    "xid-154": Line(_NEEDS_RESET, "the driver asks for a recovery action", 300),
+    "xid-155": Line(_NEEDS_RESET, "NVLink went down", 300),
+    "xid-156": Line(_NEEDS_RESET, "resource retirement recorded"),
+    "xid-157": Line(_NEEDS_RESET, "resource retirement failed", 600),
+    DOUBLE_BIT: Line(_NEEDS_RESET, "double-bit ECC error", 300),
+    UNAVAILABLE: Line(_NEEDS_RESET, "the driver cannot use the GPU", 300),
+    GPU_LOST: Line(_NEEDS_RESET, "the GPU is lost: it does not answer on the bus"),
+    RESET_REQUIRED: Line(_NEEDS_RESET, "the driver asks for a reset of the GPU"),
+    NO_ANSWER: Line(_TRANSIENT, "the driver answers for the GPU with an error"),
+    HANG: Line(_TRANSIENT, "the driver does not answer for the GPU"),
 }
-_UNKNOWN_XID = Line(_NEEDS_RESET, _INSTANCE, "reported by the driver")
+_OF_EVENTS = {nvml.DOUBLE_BIT: DOUBLE_BIT, nvml.UNAVAILABLE: UNAVAILABLE}
+_UNKNOWN_XID = Line(_NEEDS_RESET, "reported by the driver")
 
 
 class Faults:
@@ -113,8 +113,15 @@ class Faults:
         cause, scope = self.of(f"{_XID}{xid}")
         if self.ignores(xid):
             # A fault of the program: noted, and the device is as good as before.
-            cause = Cause(cause.code, _APPLICATION, cause.message)
+            cause = Cause(cause.code, CauseKind.APPLICATION, cause.message)
         return cause, scope
+
+    def of_event(self, kind: int, data: int) -> tuple[Cause, Scope] | None:
+        """None for an event that harms nobody, or that nobody wants to know of."""
+        if kind == nvml.XID:
+            return self.of_xid(data)
+        code = _OF_EVENTS.get(kind)
+        return self.of(code) if code is not None and self.beyond_xids else None
 
     def of(self, code: str, message: str = "") -> tuple[Cause, Scope]:
         line = TABLE.get(code, _UNKNOWN_XID)

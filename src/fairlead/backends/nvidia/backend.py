@@ -1,0 +1,235 @@
+"""The backend of NVIDIA GPUs: the ports of the engine on the driver. Owns the two threads and who may use NVML when.
+
+One thread asks (`Driver`), the other waits for events (`Events`). A session is ended only while nobody waits on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from fairlead.backends.notices import Notices
+from fairlead.backends.nvidia import devices, events
+from fairlead.backends.nvidia.driver import Driver
+from fairlead.backends.nvidia.edits import make_edits
+from fairlead.backends.nvidia.errors import NvmlError
+from fairlead.backends.nvidia.faults import Faults
+from fairlead.backends.nvidia.nvml import GPU_IS_LOST
+from fairlead.backends.nvidia.probes import Verdicts
+from fairlead.backends.nvidia.records import Kind, Look
+from fairlead.backends.nvidia.site import Site, look_at_site
+from fairlead.backends.nvidia.spec import Options
+from fairlead.backends.owner import DEADLINE_S, Owner
+from fairlead.model.device import Device
+from fairlead.model.edits import Edits, Grant
+from fairlead.model.errors import BackendError
+from fairlead.model.health import Cause
+from fairlead.model.inventory import Findings, Links
+from fairlead.model.ports import Clock, Sink
+
+R = TypeVar("R")
+SETTLE_S = 0.2  # nodes of a GPU are made one after the other
+PROBE_S = 2.5  # for all GPUs together; a healthy driver needs milliseconds
+SLACK_S = 10.0  # a wait for events that is so much too long hangs
+AGAIN_S = 1.0  # after an error of the event set: it may come at once, again and again
+CLOSE_S = 0.5
+
+
+class NvidiaBackend:
+    name = "nvidia"
+    one_at_a_time = True
+
+    def __init__(self, options: Options, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._owner = Owner("nvidia", clock)
+        self._listener = Owner("nvidia events", clock)
+        self._driver = Driver(options)
+        self._events = events.Events()
+        self._faults = Faults(options.health)
+        self._verdicts = Verdicts(self._driver, self._faults)
+        self._site = Site()
+        self._look = Look(Kind.NVML)
+        self._devices: tuple[Device, ...] = ()
+        self._unheard: tuple[str, ...] = ()  # GPUs without events, and why
+        self._listening = asyncio.Event()
+        self._late = False  # a probe was given up, or is under way
+        self._renew = False  # the session is of no more use
+        self._turn = asyncio.Lock()  # who holds it may use the listener's thread
+        self._published = False
+
+    # --- Devices --------------------------------------------------------------------------------------------------
+
+    async def discover(self) -> Findings:
+        if self._renew or await self._ask(self._driver.is_stale, "the look for changes"):
+            await self._end_session()
+        look, site, links = await self._ask(self._look_around, "the look at all GPUs", self._options.deadline)
+        shown = devices.show(look, self._options.mig)
+        await self._ask(self._publish, "the writing of CDI specs", self._options.deadline, look, site)
+        self._look, self._site, self._devices = look, site, shown.devices
+        await self._listen(look)
+        return Findings(shown.devices, links, problems=(*shown.problems, *self._unheard))
+
+    async def _ask(self, fn: Callable[..., R], what: str, deadline_s: float = DEADLINE_S, *args: Any) -> R:
+        return await self._owner.call(fn, *args, deadline_s=deadline_s, what=what)
+
+    def _look_around(self) -> tuple[Look, Site, Links]:
+        look = self._driver.look()
+        return look, look_at_site(self._options, look.kind), self._driver.links(look)
+
+    def _publish(self, look: Look, site: Site) -> None:
+        wanted = any(way.cdi for way in self._options.ways)
+        if not wanted and self._published:
+            return
+        from fairlead.backends.nvidia import cdi  # noqa: PLC0415 - most nodes never need it
+
+        self._published = True
+        # A container that has a lost GPU may be started again: its spec must not go.
+        cdi.publish(self._options, replace(look, gpus=(*look.gpus, *look.lost)), site)
+
+    async def _end_session(self) -> None:
+        """So that the next look counts the GPUs anew. Not while the listener hangs: it would lose its ground."""
+        if self._listener.stuck():
+            return
+        self._listening.clear()
+        async with self._turn:
+            if not self._listener.stuck():
+                deadline_s = self._options.health.event_wait + SLACK_S
+                await self._listener.call(self._events.close, deadline_s=deadline_s, what="the end of events")
+            self._renew = False
+            await self._ask(self._driver.end_session, "the end of the session")
+
+    async def _listen(self, look: Look) -> None:
+        """Opens the event set in the scan, not in the watch: no event after the first list is missed."""
+        nvml = self._driver.nvml
+        if look.kind is not Kind.NVML or nvml is None or not self._faults.watching or self._listening.is_set():
+            return
+        async with self._turn:
+            uuids = [gpu.uuid for gpu in look.gpus]
+            try:
+                self._unheard = await self._listener.call(self._events.open, nvml, uuids, what="the start of events")
+            except BackendError as error:
+                self._unheard = (f"no events: {error}; only probes tell of faults",)
+                return
+        self._listening.set()
+
+    # --- Health ---------------------------------------------------------------------------------------------------
+
+    async def probe(self, device: Device) -> Cause | None:
+        """One call for all GPUs of a round. A GPU that hangs is told of; the others then have no data."""
+        if not self._faults.beyond_xids or self._look.kind is not Kind.NVML:
+            return None
+        gpu = device.parent or device.id
+        if not self._verdicts.has(device.id, gpu):
+            try:
+                await self._probe_all()
+            except BackendError as error:
+                # Those that were asked before it hung have their answers.
+                if not self._verdicts.has(device.id, gpu):
+                    raise BackendError(f"not asked: {error}") from None
+        return self._verdicts.take(device.id, gpu)
+
+    async def _probe_all(self) -> None:
+        gpus = (*self._look.gpus, *self._look.lost)
+        if self._late and self._driver.busy_with:
+            # Somebody ran out of patience with it. Nobody waits for it a second time.
+            self._verdicts.hangs(self._driver.busy_with)
+            raise BackendError(f"the driver does not answer for {self._driver.busy_with}")
+        self._late = True
+        call = self._owner.call(self._verdicts.ask, gpus, deadline_s=PROBE_S, what="the probe of all GPUs")
+        try:
+            await call
+        except BackendError:
+            self._verdicts.hangs(self._driver.busy_with)
+            raise
+        self._late = False
+
+    async def watch(self, sink: Sink) -> None:
+        tasks = [asyncio.create_task(self._follow_files(sink))]
+        if self._faults.watching:
+            tasks.append(asyncio.create_task(self._follow_events(sink)))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow_events(self, sink: Sink) -> None:
+        while True:
+            await self._listening.wait()
+            wait_s = self._options.health.event_wait
+            try:
+                async with self._turn:
+                    if not self._listening.is_set():
+                        continue
+                    deadline_s = wait_s + SLACK_S
+                    call = self._listener.call(self._events.wait, wait_s, deadline_s=deadline_s, what="the event wait")
+                    reports = await call
+            except NvmlError as error:
+                await self._event_error(error, sink)
+                continue
+            for report in reports:
+                self._tell(report, sink)
+
+    async def _event_error(self, error: NvmlError, sink: Sink) -> None:
+        """An error of the wait says nothing of any one GPU. They are asked, and that decides."""
+        with suppress(BackendError):
+            await self._probe_all()
+            for gpu, cause in self._verdicts.bad():
+                for device in devices.reach(self._devices, gpu):
+                    sink.fault(device.id, cause)
+        if error.code != GPU_IS_LOST:
+            self._renew = True
+            sink.rescan()
+            raise error
+        await self._clock.sleep(AGAIN_S)
+
+    def _tell(self, report: events.Report, sink: Sink) -> None:
+        found = self._faults.of_event(report.kind, report.data)
+        if found is None:
+            return
+        cause, scope = found
+        self._verdicts.remember(report.gpu, cause)
+        for device in devices.reach(self._devices, report.gpu, report.gi, report.ci, scope):
+            sink.fault(device.id, cause)
+
+    async def _follow_files(self, sink: Sink) -> None:
+        """Nodes that come or go mean GPUs that come or go; CDI specs that go must be written again."""
+        stirred = asyncio.Event()
+        with closing(Notices(stirred.set)) as notices:
+            while True:
+                stirred.clear()
+                notices.arm(self._directories())
+                await stirred.wait()
+                await self._clock.sleep(SETTLE_S)
+                sink.rescan()
+
+    def _directories(self) -> Iterable[str]:
+        dev = Path(self._options.host_root) / "dev"
+        wanted = [dev, dev / "nvidia-caps"]
+        if any(way.cdi for way in self._options.ways):
+            wanted.append(Path(self._options.cdi.directory))
+        return [str(path) for path in wanted if path.is_dir()]
+
+    # --- Grants ---------------------------------------------------------------------------------------------------
+
+    def edits(self, grant: Grant) -> Edits:
+        return make_edits(self._options, self._site, grant)
+
+    async def close(self) -> None:
+        self._events.ending = True
+        if not self._events.waiting:
+            with suppress(BackendError):
+                await self._listener.call(self._events.close, deadline_s=CLOSE_S)
+        with suppress(BackendError):
+            await self._owner.call(self._driver.end_session, deadline_s=CLOSE_S)
+        self._listener.close()
+        self._owner.close()

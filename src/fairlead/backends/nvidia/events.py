@@ -1,0 +1,96 @@
+"""Events of the driver: an event set on all GPUs, and the wait for the next. Blocking: runs on a thread of its own.
+
+Holds a session of its own, so that a wait never stands on one that another thread ends. Events that come while nobody
+waits are kept by NVML as long as the set is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from msgspec import Struct
+
+from fairlead.backends.nvidia.errors import NvmlError
+from fairlead.backends.nvidia.nvml import DOUBLE_BIT, NOT_SUPPORTED, UNAVAILABLE, XID, EventSet, Handle, Nvml
+
+WANTED = XID | DOUBLE_BIT | UNAVAILABLE
+_AT_ONCE = 256  # a storm is told in parts
+
+
+class Report(Struct, frozen=True):
+    """Something befell a GPU, or one instance of it."""
+
+    gpu: str  # its UUID
+    kind: int
+    data: int  # the XID
+    gi: int | None = None
+    ci: int | None = None
+
+
+class Events:
+    def __init__(self) -> None:
+        self._nvml: Nvml | None = None
+        self._set: EventSet | None = None
+        self._uuids: dict[Handle, str] = {}
+        self.waiting = False  # the thread is in a wait
+        self.ending = False  # set by the loop: the thread lets go of everything when it next can
+
+    def open(self, nvml: Nvml, uuids: Iterable[str]) -> tuple[str, ...]:
+        """Listens to these GPUs, and says which cannot be listened to. NvmlError where none can."""
+        nvml.init()
+        self._nvml = nvml
+        try:
+            self._set = nvml.event_set()
+        except NvmlError:
+            self.close()
+            raise
+        problems = []
+        for uuid in uuids:
+            try:
+                handle = nvml.handle_by_uuid(uuid)
+                kinds = nvml.supported_events(handle) & WANTED
+                if kinds:
+                    nvml.register_events(handle, kinds, self._set)
+                    self._uuids[handle] = uuid
+                if not kinds & XID:
+                    problems.append(f"{uuid}: its driver reports no XIDs; only probes tell of its faults")
+            except NvmlError as error:
+                why = "is too old for events" if error.code == NOT_SUPPORTED else f"cannot be listened to: {error}"
+                problems.append(f"{uuid}: {why}; only probes tell of its faults")
+        return tuple(problems)
+
+    def wait(self, timeout_s: float) -> tuple[Report, ...]:
+        """What happened, the oldest first; empty when nothing did. NvmlError when the set is of no more use."""
+        if self._nvml is None or self._set is None:
+            return ()
+        found: list[Report] = []
+        self.waiting = True
+        try:
+            event = self._nvml.wait(self._set, int(timeout_s * 1000))
+            while event is not None:
+                uuid = self._uuids.get(event.device, "")
+                if uuid:
+                    found.append(Report(uuid, event.kind, event.data, event.gi, event.ci))
+                if len(found) >= _AT_ONCE:
+                    break
+                event = self._nvml.wait(self._set, 0)
+        except NvmlError:
+            # What came before the error is told now; the error comes again, or it is over.
+            if not found:
+                raise
+        finally:
+            self.waiting = False
+            if self.ending:
+                self.close()
+        return tuple(found)
+
+    def close(self) -> None:
+        nvml, events = self._nvml, self._set
+        self._nvml, self._set, self._uuids = None, None, {}
+        if nvml is not None:
+            with suppress(NvmlError):
+                if events is not None:
+                    nvml.free_events(events)
+            with suppress(NvmlError):
+                nvml.shutdown()
