@@ -25,10 +25,11 @@ class Tools(Struct, frozen=True):
     def find(self, name: str) -> str:
         found = shutil.which(name, path=self.path)
         if found is None:
-            raise BackendError(
-                f"{name} was not found. It comes with the driver: run this with NVIDIA's container runtime and "
-                f"NVIDIA_DRIVER_CAPABILITIES=compute,utility, or put it on the PATH"
+            origin = (
+                "It comes with the driver: run this with NVIDIA's container runtime and "
+                "NVIDIA_DRIVER_CAPABILITIES=compute,utility, or put it on the PATH"
             )
+            raise BackendError(f"{name} was not found. {origin if name.startswith('nvidia') else 'Put it on the PATH'}")
         return found
 
 
