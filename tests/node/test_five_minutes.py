@@ -46,7 +46,10 @@ def gone(node: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gone]
         cluster.wait_numbers(names["restarted"], 2, 2)
         daemons["restarted"].end()
         stop_kubelet()
+        began = time.time()
         start_kubelet()
+        # It has wiped the directory by now, so what is bound from here on stays.
+        cluster.wait_numbers(names["restarted"], 0, 0, after=began)
         failed = stack.enter_context(Plugin())
         failed.register()
         daemons["stopped"].start()

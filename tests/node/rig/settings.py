@@ -28,9 +28,14 @@ def write(shim: Path) -> None:
     CDI.mkdir(exist_ok=True)
     (CONFIG / "containerd.toml").write_text(_containerd(shim))
     _json(CNI / "10-fairlead-node.conflist", _network())
-    _json(CONFIG / "kubelet.json", _kubelet())
+    change_kubelet()
     for name in certificates.CLIENTS:
         _json(CONFIG / f"{name}.kubeconfig", _kubeconfig(name))
+
+
+def change_kubelet(**changes: Any) -> None:
+    """What a kubelet that starts from now on does otherwise. Without changes: nothing."""
+    _json(CONFIG / "kubelet.json", {**_kubelet(), **changes})
 
 
 def _json(file: Path, content: dict[str, Any]) -> None:
