@@ -155,6 +155,16 @@ def test_a_whole_gpu_that_is_cut_comes_with_its_instances(options: Options) -> N
     assert [device["name"] for device in read(options)["devices"]] == ["GPU-a", "MIG-GPU-b_1_0", "all"]
 
 
+def test_a_lost_gpu_keeps_its_entry(options: Options) -> None:
+    publish_all(options)
+    before = read(options)
+    first, second = LOOK.gpus
+    publish_all(options, replace(LOOK, gpus=(first,), lost=(second,)))
+    assert read(options) == before
+    publish_all(options, replace(LOOK, gpus=(first, second), lost=(second,)))
+    assert read(options) == before
+
+
 def test_a_gpu_whose_node_is_missing_is_never_left_out_in_silence(options: Options, tmp_path: Path) -> None:
     (tmp_path / "dev/nvidia0").unlink()
     publish_all(options)

@@ -65,8 +65,9 @@ def _gpu_spec(options: Options, look: Look, nodes: Nodes) -> cdi.Spec:
     coherent = "enable-coherent-annotations" in flags
     gpus = Gpus(nodes, hooks, options.host_root, options.ids, options.mig is Mig.NONE, coherent=coherent)
     kind = f"{options.cdi.vendor}/gpu"
-    # Also those that are lost just now: containers that have them may be started again.
-    devices = gpus.devices(sorted((*look.gpus, *look.lost), key=lambda gpu: gpu.index))
+    # Also those that are lost just now: containers that have them may be started again. Each id once.
+    found = {gpu.uuid: gpu for gpu in (*look.lost, *look.gpus)}
+    devices = gpus.devices(sorted(found.values(), key=lambda gpu: gpu.index))
     if not devices:
         return cdi.Spec(kind=kind, devices=(), container_edits=cdi.ContainerEdits())
     driver = Driver(options.driver_root_mount, look.driver_version, options.host_root, look.library)
