@@ -58,10 +58,25 @@ def install() -> None:
 
 def build() -> dict[str, Path]:
     """Every program of the node, one after the other, from the cache where nothing has changed."""
+    chosen = {"kubelet": kubelet()}
     try:
-        return {name: toolchain.build(name) for name in toolchain.NODE_PROGRAMS}
+        return {name: toolchain.build(chosen.get(name, name)) for name in toolchain.NODE_PROGRAMS}
     except toolchain.ToolchainMissingError as missing:
         raise NodeMissingError(str(missing)) from None
+
+
+def kubelet() -> str:
+    """Which one NODE_KUBERNETES names, by its minor version: 1.35, or v1.35.4."""
+    asked = os.environ.get("NODE_KUBERNETES", "")
+    minor = ".".join(asked.removeprefix("v").split(".")[:2])
+    usual = toolchain.required(toolchain.NODE_ROOT / "kubernetes", "k8s.io/kubernetes")
+    if not asked or usual.startswith(f"v{minor}."):
+        return "kubelet"
+    name = f"kubelet-{minor}"
+    if name not in toolchain.KUBELETS:
+        known = ", ".join(one.removeprefix("kubelet-") for one in toolchain.KUBELETS)
+        raise NodeMissingError(f"NODE_KUBERNETES={asked}: there are {usual} and {known}; see tests/node/go")
+    return name
 
 
 def _absent() -> list[str]:
