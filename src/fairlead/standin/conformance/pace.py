@@ -79,11 +79,6 @@ class Span:
         self._before = pace.recent()
         self._began_s = self._pace.now()
 
-    @property
-    def seconds(self) -> float:
-        """What has passed, without what the machine took."""
-        return self._pace.now() - self._began_s - self.lost_s()
-
     def lost_s(self) -> float:
         """What the machine took since the limit began."""
         now = self._pace.waits()

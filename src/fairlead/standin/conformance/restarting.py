@@ -13,6 +13,7 @@ from fairlead.standin.pods import Pod
 CHAPTER = Chapter("The kubelet restarts, or goes wrong")
 MOST_PER_S = 10  # registrations in a second of refusals
 MOST_PER_RESTART = 2
+ASKERS = 4
 UNSUPPORTED = "v0"
 
 
@@ -74,12 +75,14 @@ async def restart_during_allocate(rig: Rig) -> None:
     ids = rig.need(1)
     since, asked = len(rig.registrations), rig.called("Allocate")
     async with rig.client() as client:
-        asking = asyncio.create_task(_ask_on(client, ids[0]))  # so that a call is under way at any moment
+        # So that a call is under way at any moment.
+        asking = {asyncio.create_task(_ask_on(client, ids[0])) for _ in range(ASKERS)}
         pod = asyncio.create_task(rig.kubelet.run_pod("broken-off", {"main": {rig.resource: 1}}))
         await rig.until(lambda: rig.called("Allocate") > asked, "a pod came: Allocate was not called")
         await rig.kubelet.restart()
-        asking.cancel()
-        await asyncio.wait({asking})
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)
     with contextlib.suppress(Exception):  # how the pod fared is not the question
         await rig.kubelet.delete_pod(await pod)
     await rig.registered_again("the kubelet restarted during Allocate: it did not register again", since)
