@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -31,6 +31,9 @@ from fairlead.model.errors import BackendError
 from fairlead.model.health import Cause
 from fairlead.model.inventory import Findings, Links
 from fairlead.model.ports import Clock, Sink
+
+if TYPE_CHECKING:
+    from fairlead.backends.nvidia.mps.guards import Guards
 
 R = TypeVar("R")
 SETTLE_S = 0.2  # nodes of a GPU are made one after the other
@@ -62,6 +65,7 @@ class NvidiaBackend:
         self._renew = False  # the session is of no more use
         self._turn = asyncio.Lock()  # who holds it may use the listener's thread
         self._published = False
+        self._guards: Guards | None = None  # of what is shared by MPS
 
     # --- Devices --------------------------------------------------------------------------------------------------
 
@@ -71,9 +75,10 @@ class NvidiaBackend:
         look, site, links = await self._ask(self._look_around, "the look at all GPUs", self._options.deadline)
         shown = devices.show(look, self._options.mig)
         await self._ask(self._publish, "the writing of CDI specs", self._options.deadline, look, site)
+        crowded = await self._ready_mps(look, shown.devices)
         self._look, self._site, self._devices = look, site, shown.devices
         await self._listen(look)
-        return Findings(shown.devices, links, problems=(*shown.problems, *self._unheard))
+        return Findings(shown.devices, links, problems=(*shown.problems, *self._unheard, *crowded))
 
     async def _ask(self, fn: Callable[..., R], what: str, deadline_s: float = DEADLINE_S, *args: Any) -> R:
         return await self._owner.call(fn, *args, deadline_s=deadline_s, what=what)
@@ -91,6 +96,21 @@ class NvidiaBackend:
         self._published = True
         # A container that has a lost GPU may be started again: its spec must not go.
         cdi.publish(self._options, replace(look, gpus=(*look.gpus, *look.lost)), site)
+
+    async def _ready_mps(self, look: Look, found: Iterable[Device]) -> tuple[str, ...]:
+        """Nothing is offered before the control daemons are well. Answers with what they will refuse."""
+        mps = self._options.mps
+        if not mps.replicas:
+            return ()
+        from fairlead.backends.nvidia.mps.guards import Guards  # noqa: PLC0415 - as above
+        from fairlead.backends.nvidia.mps.plan import make_plans  # noqa: PLC0415 - as above
+
+        if self._guards is None:
+            self._guards = Guards(self._clock, managed=mps.managed, keep=mps.keep)
+        lost = {gpu.uuid for gpu in look.lost}  # they would fail every order
+        plans = make_plans(mps, [device for device in found if (device.parent or device.id) not in lost])
+        await self._guards.ready(plans)
+        return tuple(problem for plan in plans for problem in plan.problems)
 
     async def _end_session(self) -> None:
         """So that the next look counts the GPUs anew. Not while the listener hangs: it would lose its ground."""
@@ -153,6 +173,8 @@ class NvidiaBackend:
         tasks = [asyncio.create_task(self._follow_files(sink))]
         if self._faults.watching:
             tasks.append(asyncio.create_task(self._follow_events(sink)))
+        if self._options.mps.replicas:
+            tasks.append(asyncio.create_task(self._follow_mps(sink)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -201,6 +223,11 @@ class NvidiaBackend:
         for device in devices.reach(self._devices, report.gpu, report.gi, report.ci, scope):
             sink.fault(device.id, cause)
 
+    async def _follow_mps(self, sink: Sink) -> None:
+        while self._guards is None:  # the first scan makes them
+            await self._clock.sleep(AGAIN_S)
+        await self._guards.watch(sink)
+
     async def _follow_files(self, sink: Sink) -> None:
         """Nodes that come or go mean GPUs that come or go; CDI specs that go must be written again."""
         stirred = asyncio.Event()
@@ -225,6 +252,8 @@ class NvidiaBackend:
         return make_edits(self._options, self._site, grant)
 
     async def close(self) -> None:
+        if self._guards is not None:
+            await self._guards.close()
         self._events.ending = True
         if not self._events.waiting:
             with suppress(BackendError):

@@ -125,6 +125,12 @@ async def test_a_step_that_fails_is_named_and_can_be_tried_again(
     assert ".started" in marks(plan)
 
 
+async def test_a_plan_with_problems_is_not_begun(world: MpsWorld, plan: Plan) -> None:
+    with pytest.raises(BackendError, match="too many replicas"):
+        await ControlDaemon(replace(plan, problems=("too many replicas",)), world.tools).start()
+    assert world.calls() == []
+
+
 async def test_a_program_that_hangs_is_ended(daemon: ControlDaemon, world: MpsWorld, plan: Plan) -> None:
     await daemon.start()
     world.set("hang-get_default_active_thread_percentage")

@@ -62,11 +62,12 @@ def test_no_daemon_without_replicas_or_without_gpus() -> None:
 )
 def test_older_gpus_have_fewer_clients(capability: str, most: int) -> None:
     assert most_clients(capability) == most
-    assert make_plans(shared(gpu=most), [gpu(0, cc=capability)])
-    with pytest.raises(
-        BackendError, match=f"invalid device maximum allowed replicas exceeded: {most + 1} > {most} .*GPU-0"
-    ):
-        make_plans(shared(gpu=most + 1), [gpu(0, cc=capability)])
+    (plan,) = make_plans(shared(gpu=most), [gpu(0, cc=capability)])
+    assert plan.problems == ()
+    (plan,) = make_plans(shared(gpu=most + 1), [gpu(0, cc=capability)])
+    (problem,) = plan.problems
+    assert "invalid device maximum allowed replicas exceeded" in problem
+    assert problem.endswith(f"{most + 1} > {most} (GPU-0, NVIDIA T4). Use {most} or fewer replicas")
 
 
 def test_mig_instances_are_refused() -> None:

@@ -37,6 +37,8 @@ class ControlDaemon:
 
         BackendError says which step failed. It can be tried again.
         """
+        for problem in self.plan.problems:
+            raise BackendError(problem)
         await self._set_mode(ALONE, self.plan.gpus)
         if not await self.well():
             self._make_directories()

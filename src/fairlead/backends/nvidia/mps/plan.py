@@ -25,6 +25,7 @@ class Plan(Struct, frozen=True):
     gpus: tuple[str, ...]  # their ids
     memory: tuple[tuple[str, int], ...]  # index of a GPU, and MiB that a client may pin there
     threads_percent: int  # of a GPU's multiprocessors, for each client
+    problems: tuple[str, ...] = ()  # why a daemon of this plan would refuse its clients
 
     @property
     def directory(self) -> str:
@@ -81,13 +82,14 @@ def _plan(mps: Mps, resource: str, replicas: int, devices: list[Device]) -> Plan
     if not served:
         return None
     for device in served:
-        check_replicas(device, replicas)
+        _refuse_mig(device)
     return Plan(
         resource,
         mps.root,
         tuple(dict.fromkeys(device.id for device in served)),
         tuple((device.index, device.memory_bytes // replicas // MIB) for device in served if device.memory_bytes),
         100 // replicas,
+        tuple(problem for device in served if (problem := _too_many(device, replicas))),
     )
 
 
@@ -95,18 +97,22 @@ def _listed(device: Device, patterns: tuple[str, ...]) -> bool:
     return any(text in {device.id, device.index} or fnmatchcase(device.model, text) for text in patterns)
 
 
-def check_replicas(device: Device, replicas: int) -> None:
+def _refuse_mig(device: Device) -> None:
     if device.parent is not None or device.attributes.get("kind") == "mig":
         raise BackendError(
             f"invalid MPS configuration: sharing using MPS is not supported for MIG devices, such as {device.id}. "
             f"Use time-slicing for them, or mig: none"
         )
+
+
+def _too_many(device: Device, replicas: int) -> str:
     most = most_clients(device.attributes.get("computeCapability", ""))
-    if replicas > most:
-        raise BackendError(
-            f"invalid MPS configuration: invalid device maximum allowed replicas exceeded: {replicas} > {most} "
-            f"({device.id}, {device.model or 'of unknown model'}). Use {most} or fewer replicas"
-        )
+    if replicas <= most:
+        return ""
+    return (
+        f"invalid MPS configuration: invalid device maximum allowed replicas exceeded: {replicas} > {most} "
+        f"({device.id}, {device.model or 'of unknown model'}). Use {most} or fewer replicas"
+    )
 
 
 def most_clients(compute_capability: str) -> int:
