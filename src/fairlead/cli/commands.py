@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from fairlead._version import __version__
+from fairlead.cli.node import node
 from fairlead.config.settings import CONFIG_ENV, SETTINGS, config_path, overrides
 from fairlead.model.errors import FairleadError, UsageError
 
@@ -46,11 +47,15 @@ class Explained(click.Group):
 @click.group(
     cls=Explained,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 problems found, 2 bad input, 3 the host refuses, 4 a backend fails, 5 no daemon.",
+    epilog="Exit codes: 0 done, 1 problems found, 2 bad input, 3 the host refuses, 4 a backend fails, 5 no daemon, "
+    "6 the cluster refuses or is away.",
 )
 @click.version_option(__version__, "--version", prog_name="fairlead")
 def cli() -> None:
     """Leads devices into Kubernetes pods."""
+
+
+cli.add_command(node)
 
 
 def settings(function: F) -> F:

@@ -1,0 +1,144 @@
+"""`fairlead node` as people type it, and a daemon that publishes amounts, against a fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.apiserver.server import ApiServer, api_server
+from tests.system.process import fairlead, program
+
+CORE = "example.com/gpu-core"
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    async with api_server() as server:
+        amounts = {"cpu": "8", "nvidia.com/gpu": "4"}
+        status = {"capacity": amounts, "allocatable": dict(amounts)}
+        server.store.put("nodes", {"metadata": {"name": "n1", "annotations": {"a": "b"}}, "status": status})
+        yield server
+
+
+@pytest.fixture
+def env(server: ApiServer, tmp_path: Path) -> dict[str, str]:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+        "users": [{"name": "u", "user": {"token": "s3cret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    return {"KUBECONFIG": str(tmp_path / "config"), "NODE_NAME": "n1", "NO_COLOR": "1"}
+
+
+def _capacity(server: ApiServer) -> dict[str, str]:
+    found: dict[str, str] = server.store.get("nodes", "n1")["status"]["capacity"]
+    return found
+
+
+async def test_an_amount_is_set_shown_and_unset(server: ApiServer, env: dict[str, str]):
+    code, out, err = await fairlead("node", "set", f"{CORE}=800", "example.com/licences=5", env=env)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "node n1",
+        "",
+        "RESOURCE              CAPACITY  ALLOCATABLE  SET BY",
+        "example.com/gpu-core       800          800  fairlead node set",
+        "example.com/licences         5            5  fairlead node set",
+        "nvidia.com/gpu               4            4  a device plugin, or others",
+    ]
+    assert (await fairlead("node", "show", env=env))[1] == out
+    code, out, _ = await fairlead("node", "unset", "example.com/licences", "--json", env=env)
+    rows = json.loads(out)["resources"]
+    assert [row["resource"] for row in rows] == [CORE, "nvidia.com/gpu"]
+    assert rows[0] == {"resource": CORE, "capacity": "800", "allocatable": "800", "set_by": "by-hand"}
+    assert _capacity(server) == {"cpu": "8", "nvidia.com/gpu": "4", CORE: "800"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["set", "gpu=1"], "it needs a vendor domain"),
+        (["set", "a.com/b"], "not of the form NAME=AMOUNT"),
+        (["set", "a.com/b=-1"], "amount '-1': it is negative"),
+        (["set", "a.com/b=1.5"], "it is not a whole number"),
+        (["set", "a.com/b=much"], "it is not a quantity"),
+        (["set", "a.com/b=99999999999999999999"], "it is larger than"),
+        (["set", "a.com/b=1", "a.com/b=2"], "a.com/b is given twice"),
+        (["set", "a.kubernetes.io/b=1"], "kubernetes.io is reserved"),
+        (["set", "nvidia.com/gpu=1"], "nvidia.com/gpu: it is 4 already, and not by Fairlead. Set it all the same with"),
+        (["unset", "nvidia.com/gpu"], "it was not set by `fairlead node set`. Remove it all the same with --force"),
+        (["unset", "a.com/b"], "a.com/b: the node has none"),
+        (["unset", "gpu"], "it needs a vendor domain"),
+    ],
+)
+async def test_bad_input_is_a_line_and_changes_nothing(
+    server: ApiServer, env: dict[str, str], words: list[str], said: str
+):
+    code, out, err = await fairlead("node", *words, env=env)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+    assert not [request for request in server.requests if request.method == "PATCH"]
+
+
+async def test_every_fault_is_named_at_once(env: dict[str, str]):
+    _, _, err = await fairlead("node", "set", "gpu=1", "a.com/b=-1", "a.com/c=x", env=env)
+    assert len(err.splitlines()) == 3
+
+
+async def test_what_others_keep_needs_force(server: ApiServer, env: dict[str, str]):
+    server.store.get("nodes", "n1")["metadata"]["annotations"]["amounts.fairlead/blue"] = CORE
+    for place in ("capacity", "allocatable"):
+        server.store.get("nodes", "n1")["status"][place][CORE] = "800"
+    code, _, err = await fairlead("node", "unset", CORE, env=env)
+    assert code == 2
+    assert "the daemon 'blue' keeps it" in err
+    assert (await fairlead("node", "unset", CORE, "--force", env=env))[0] == 0
+    assert CORE not in _capacity(server)
+    assert (await fairlead("node", "set", "nvidia.com/gpu=1", "--force", env=env))[0] == 0
+    assert _capacity(server)["nvidia.com/gpu"] == "1"
+
+
+async def test_which_node_must_be_said(env: dict[str, str]):
+    code, _, err = await fairlead("node", "show", env={**env, "NODE_NAME": ""})
+    assert code == 2
+    assert "Name it with --node" in err
+    code, _, err = await fairlead("node", "show", "--node", "nowhere", env=env)
+    assert (code, err) == (6, "fairlead: cannot get nodes of 'nowhere': nodes \"nowhere\" not found\n")
+
+
+async def test_a_missing_rule_is_shown_as_yaml(server: ApiServer, env: dict[str, str]):
+    server.allowed = {("get", "nodes")}
+    code, _, err = await fairlead("node", "set", f"{CORE}=1", env=env)
+    assert code == 6
+    assert 'fairlead:   resources: ["nodes/status"]\nfairlead:   verbs: ["patch"]' in err
+    assert "s3cret" not in err
+
+
+async def test_keep_sets_again_what_was_reset_and_leaves_it_at_the_end(server: ApiServer, env: dict[str, str]):
+    words = ("-m", "fairlead", "node", "set", "--keep", f"{CORE}=800")
+    async with program(*words, env=env) as running:
+        await running.says("keeping them until Ctrl-C")
+        await server.watched()
+        thing = json.loads(json.dumps(server.store.get("nodes", "n1")))
+        thing["status"]["capacity"][CORE] = "0"
+        server.store.put("nodes", thing)
+        await running.says("amounts-undone")
+        await _until(server, lambda: _capacity(server)[CORE] == "800")
+        running.send(signal.SIGINT)
+        assert await running.ends() == 0
+    assert _capacity(server)[CORE] == "800"
+
+
+async def _until(server: ApiServer, condition: Any) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await server.store.news()
