@@ -14,6 +14,7 @@ from fairlead.backends.sim.backend import devices_env
 from tests.node.cluster import Cluster, Held, shape
 from tests.node.conftest import Measure
 from tests.node.daemon import Fairlead, sim
+from tests.node.rig.node import start_kubelet, stop_kubelet
 from tests.node.rig.places import KUBELET
 
 Make = Callable[[dict[str, Any]], Fairlead]
@@ -117,8 +118,13 @@ def test_the_numa_node_is_told_only_where_it_is_known(
 ):
     fairlead(sim(resource, 1, fleet={} if numa is None else {"numa": numa})).start()
     cluster.wait_numbers(resource, 1, 1)
-    (held,) = cluster.held(cluster.run_pod("numa", {resource: 1}))
+    pod = cluster.run_pod("numa", {resource: 1})
+    (held,) = cluster.held(pod)
     assert held.numa == (None if numa is None else (numa,))
+    stop_kubelet()
+    start_kubelet()
+    cluster.wait_offered(resource, 1)
+    assert cluster.held(pod) == [held]
 
 
 @pytest.mark.parametrize("way", ["socket", "watcher"])
