@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 import pytest
+from tests.node.scenarios import NUMBERS, PAGE, SCENARIOS, Scenario, written
 
 from fairlead.standin import conformance
-from tests.node.scenarios import NUMBERS, PAGE, SCENARIOS, Scenario, written
 
 
 def test_every_number_has_its_place():
