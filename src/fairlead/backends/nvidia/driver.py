@@ -131,7 +131,7 @@ class Driver:
         try:
             memory_bytes = nvml.memory_bytes(handle)
         except NvmlError as error:
-            if _is_gone(error):
+            if error.code in {GPU_IS_LOST, RESET_REQUIRED}:
                 raise
         numa = None
         try:

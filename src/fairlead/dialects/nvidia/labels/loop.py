@@ -8,9 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from fairlead.backends.nvidia import cuda
 from fairlead.backends.nvidia.driver import Driver
 from fairlead.backends.nvidia.errors import NvmlError
-from fairlead.backends.nvidia.records import Look
+from fairlead.backends.nvidia.records import Kind, Look
 from fairlead.backends.nvidia.spec import Discovery, Options
 from fairlead.backends.owner import Owner
 from fairlead.dialects import goflags
@@ -116,6 +117,8 @@ class Reader:
         look = self._driver.look()
         for problem in look.problems:
             self._note(problem)
+        if look.kind is Kind.TEGRA:
+            look = cuda.look()
         cliques = tuple(found for gpu in look.gpus if (found := self._clique(gpu.uuid)) is not None)
         self._driver.end_session()  # GPUs are counted when a session starts
         return look, cliques
