@@ -30,21 +30,26 @@ class Row:
     def passed(self) -> bool:
         return self.result == PASSED
 
+    def failed_with(self, words: str) -> bool:
+        return self.result == "failed" and words in self.why
 
-def read(file: Path, specs: Iterable[Spec], complaint: str) -> list[Row]:
-    """One row for each spec that the run was for. One that the report does not have was not run."""
-    told: dict[str, Row] = {}
-    by_name = {spec.name: spec for spec in specs}
+
+def read(file: Path, spec: Spec, complaint: str) -> Row:
+    """What the report of a run says of the spec that it was for. One that it does not have was not run."""
     before = ""
     for found in _reports(file):
         failure = str((found.get("Failure") or {}).get("Message", ""))
         if found["LeafNodeType"] != "It":
             before = before or failure
-        elif (spec := by_name.get(found["LeafNodeText"])) and found["State"] != "skipped":
-            told[spec.name] = Row(spec, found["State"], found["RunTime"] / 1e9, failure)
-        elif spec is not None and failure:  # a skip of its own has a reason; one by the focus has none
-            told[spec.name] = Row(spec, "skipped", 0.0, failure)
-    return [told.get(name, Row(spec, "not run", 0.0, before or complaint)) for name, spec in by_name.items()]
+        elif _without_labels(found["LeafNodeText"]) == spec.name and (found["State"] != "skipped" or failure):
+            # A skip of its own has a reason; one by the focus has none.
+            return Row(spec, found["State"], found["RunTime"] / 1e9, failure)
+    return Row(spec, "not run", 0.0, before or complaint)
+
+
+def _without_labels(text: str) -> str:
+    """The framework writes some labels behind the name: `[Flaky]`, `[NodeConformance]`."""
+    return re.sub(r"( \[[A-Za-z:]+\])+$", "", text)
 
 
 def _reports(file: Path) -> list[dict[str, Any]]:

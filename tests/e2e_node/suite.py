@@ -13,59 +13,50 @@ from tests import toolchain
 MODULE = Path(__file__).parent / "go"
 KUBERNETES = "k8s.io/kubernetes"
 
-PLUGIN = "device_plugin_test.go"
-MANAGER = "device_manager_test.go"
-RESOURCES = "podresources_test.go"
-
 
 @dataclass(frozen=True, slots=True)
 class Spec:
     """One test of the suite that uses the sample plugin."""
 
-    file: str
     name: str
+    about_s: int  # how long it takes, more or less: the longest begin, so that nobody waits for one at the end
+
+    @property
+    def focus(self) -> str:
+        """The pattern that chooses it. It is matched against the texts of a spec and all that it stands in."""
+        return re.escape(self.name).replace("\\ ", " ")
 
 
+_KEEPS = "Keeps device plugin assignments"
 SPECS = (
-    Spec(PLUGIN, "Can schedule a pod that requires a device"),
-    Spec(PLUGIN, "can make a CDI device accessible in a container"),
-    Spec(PLUGIN, "Keeps device plugin assignments across pod restarts (no kubelet restart, no device plugin restart)"),
-    Spec(PLUGIN, "Keeps device plugin assignments across kubelet restarts (no pod restart, no device plugin restart)"),
-    Spec(PLUGIN, "Keeps device plugin assignments across pod and kubelet restarts (no device plugin restart)"),
-    Spec(PLUGIN, "will not attempt to admit the succeeded pod after the kubelet restart and device plugin removed"),
+    # device_plugin_test.go
+    Spec("Can schedule a pod that requires a device", 45),
+    Spec("can make a CDI device accessible in a container", 15),
+    Spec(f"{_KEEPS} across pod restarts (no kubelet restart, no device plugin restart)", 135),
+    Spec(f"{_KEEPS} across kubelet restarts (no pod restart, no device plugin restart)", 50),
+    Spec(f"{_KEEPS} across pod and kubelet restarts (no device plugin restart)", 110),
+    Spec("will not attempt to admit the succeeded pod after the kubelet restart and device plugin removed", 95),
+    Spec(f"{_KEEPS} after the device plugin has restarted (no kubelet restart, pod restart)", 50),
+    Spec(f"{_KEEPS} after kubelet restart and device plugin restart (no pod restart)", 60),
+    Spec("[OrphanedPods] Ensures pods consuming devices deleted while kubelet is down are cleaned up correctly", 20),
+    Spec("Can schedule a pod with a restartable init container", 45),
     Spec(
-        PLUGIN,
-        "Keeps device plugin assignments after the device plugin has restarted (no kubelet restart, pod restart)",
-    ),
-    Spec(PLUGIN, "Keeps device plugin assignments after kubelet restart and device plugin restart (no pod restart)"),
-    Spec(
-        PLUGIN, "[OrphanedPods] Ensures pods consuming devices deleted while kubelet is down are cleaned up correctly"
-    ),
-    Spec(PLUGIN, "Can schedule a pod with a restartable init container"),
-    Spec(
-        PLUGIN,
         "Does not keep device plugin assignments across node reboots if fails admission (no pod restart, no device "
         "plugin re-registration)",
+        30,
     ),
+    # device_manager_test.go
     Spec(
-        MANAGER,
         "should deploy pod consuming devices first but fail with admission error after kubelet restart in case "
         "device plugin hasn't re-registered",
+        25,
     ),
-    Spec(RESOURCES, "should return proper podresources the same as before the restart of kubelet"),
+    # podresources_test.go
+    Spec("should return proper podresources the same as before the restart of kubelet", 30),
 )
-# What a plugin that never registers a second time must not get past.
+# What a plugin that never registers a second time must not get past, and what it must fail with.
 TELLING = SPECS[3]
-
-
-def focus(specs: tuple[Spec, ...]) -> str:
-    """The pattern that chooses them. It is matched against the texts of a spec and all that it stands in."""
-    return "|".join(re.escape(spec.name).replace("\\ ", " ") for spec in specs)
-
-
-def share_out(specs: tuple[Spec, ...]) -> list[tuple[Spec, ...]]:
-    """Which specs share a node. Those of different files do not: they set up the kubelet differently."""
-    return [(spec,) for spec in specs]
+TELLING_WORDS = "expected resource to be available after restart"
 
 
 def build() -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e_node import report, suite
+from tests.e2e_node import report
 from tests.e2e_node.report import Row
 from tests.e2e_node.suite import SPECS
 
@@ -26,26 +26,30 @@ def write(file: Path, *reports: dict[str, Any]) -> Path:
     return file
 
 
-def test_each_spec_of_a_run_has_a_row(tmp_path: Path):
+def test_a_spec_is_found_whatever_became_of_it(tmp_path: Path):
     file = write(
         tmp_path / "results.json",
         found("another", "skipped"),
-        found(FIRST.name, "passed", seconds=12.4),
+        found(f"{FIRST.name} [NodeConformance] [Feature:X]", "passed", seconds=12.4),
         found(SECOND.name, "failed", seconds=3, why="no device"),
         found(THIRD.name, "skipped", why="too few CPUs"),
     )
-    assert report.read(file, SPECS[:3], "nothing") == [
-        Row(FIRST, "passed", 12.4),
-        Row(SECOND, "failed", 3.0, "no device"),
-        Row(THIRD, "skipped", 0.0, "too few CPUs"),
-    ]
+    assert report.read(file, FIRST, "") == Row(FIRST, "passed", 12.4)
+    assert report.read(file, SECOND, "") == Row(SECOND, "failed", 3.0, "no device")
+    assert report.read(file, THIRD, "") == Row(THIRD, "skipped", 0.0, "too few CPUs")
 
 
-def test_a_node_that_never_got_to_its_specs_says_why(tmp_path: Path):
+def test_a_node_that_never_got_to_its_spec_says_why(tmp_path: Path):
     setup = found("", "failed", why="the node is not ready", kind="SynchronizedBeforeSuite")
     file = write(tmp_path / "results.json", setup, found(FIRST.name, "skipped"))
-    assert report.read(file, [FIRST], "nothing") == [Row(FIRST, "not run", 0.0, "the node is not ready")]
-    assert report.read(tmp_path / "none.json", [FIRST], "no root") == [Row(FIRST, "not run", 0.0, "no root")]
+    assert report.read(file, FIRST, "nothing") == Row(FIRST, "not run", 0.0, "the node is not ready")
+    assert report.read(tmp_path / "none.json", FIRST, "no root") == Row(FIRST, "not run", 0.0, "no root")
+
+
+def test_a_broken_plugin_must_fail_for_the_right_reason():
+    assert Row(FIRST, "failed", why="it timed out: no devices").failed_with("no devices")
+    assert not Row(FIRST, "failed", why="the node is not ready").failed_with("no devices")
+    assert not Row(FIRST, "passed").failed_with("")
 
 
 def test_the_table_says_of_the_broken_plugin_what_must_be():
@@ -66,8 +70,6 @@ def test_the_page_has_one_place_for_the_table(tmp_path: Path, monkeypatch: pytes
         report.write("x")
 
 
-def test_the_focus_chooses_the_specs_and_no_others():
+def test_the_focus_of_a_spec_chooses_it_and_no_other():
     for spec in SPECS:
-        assert [one for one in SPECS if re.search(suite.focus((spec,)), f"[sig-node] Device {one.name}")] == [spec]
-    assert sorted(spec.name for group in suite.share_out(SPECS) for spec in group) == sorted(s.name for s in SPECS)
-    assert all(len({spec.file for spec in group}) == 1 for group in suite.share_out(SPECS))
+        assert [one for one in SPECS if re.search(spec.focus, f"[sig-node] Device {one.name} [Flaky]")] == [spec]
