@@ -103,6 +103,27 @@ def test_a_run_of_tests_that_is_interrupted_takes_its_node_down(state: Path, wit
     assert leavings(state) == []
 
 
+FAILS = """
+def test_it_fails(cluster):
+    cluster.run_pod("left", {}, hostNetwork=False)
+    assert cluster is None
+"""
+
+
+def test_a_run_of_tests_that_fails_takes_its_node_down(state: Path):
+    file = state.parent / "tests" / "node" / "test_fails.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(FAILS)
+    with started(
+        [*SUITE, "-c", str(ROOT / "pyproject.toml"), "-p", "tests.node.conftest", str(file)], state
+    ) as process:
+        assert process.wait(PATIENCE_S) == 1
+    said = (state.parent / "log").read_text()
+    assert "1 failed" in said
+    assert "logs are kept in" in said
+    assert leavings(state) == []
+
+
 def run(word: str, state: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "NODE_STATE": str(state)}
     return subprocess.run([*RIG, word], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
