@@ -13,6 +13,7 @@ import pytest
 from tests.docs.blocks import ROOT
 
 from docs import generate
+from fairlead.backends.nvidia import spec as nvidia
 from fairlead.backends.paths import spec as paths
 from fairlead.backends.sim import spec as sim
 from fairlead.cli import DEFECT
@@ -51,6 +52,8 @@ def test_every_exit_code_is_explained():
         ("any-device-path.md", (paths.Options, paths.Entry, paths.MountSpec)),
         ("simulated-hardware.md", (sim.Options, sim.Fleet, sim.Group, sim.Partition, sim.LinkPlan, sim.Node)),
         ("simulated-hardware.md", get_args(sim.AnyOrder)),
+        ("cdi.md", (nvidia.Cdi,)),
+        ("mps.md", (nvidia.Mps,)),
     ],
 )
 def test_every_option_of_a_backend_is_in_its_guide(page: str, structs: tuple[type[msgspec.Struct], ...]):

@@ -101,7 +101,7 @@ class MpsDaemon:
                 try:
                     plans = await self._load()
                 except FairleadError as error:
-                    self._record("config-refused", problem=str(error))
+                    self._record("problem", topic="config", reason=str(error))
                     continue
                 ready = await self._start(plans)
             elif ready:

@@ -160,8 +160,8 @@ async def test_a_bad_configuration_at_sighup_is_told_and_the_daemons_go_on(stage
     await stage.wait_for("mps-ready")
     stage.trouble = ConfigError("config.yaml", ["unknown version: v2"])
     os.kill(os.getpid(), signal.SIGHUP)
-    told = await stage.wait_for("config-refused")
-    assert told["problem"] == "config.yaml: unknown version: v2"
+    told = await stage.wait_for("problem")
+    assert told["reason"] == "config.yaml: unknown version: v2"
     assert stage.ready()
     assert stage.world.alive() == 1
     await end(stage, running)
