@@ -32,7 +32,7 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
     driver_version: str = "580.65.06"
     cuda_version: int = 13000
     level_default: int = 50  # the PCI level between two GPUs that `levels` does not name: SYSTEM
-    levels: tuple[tuple[int, int, int], ...] = ()
+    levels: tuple[tuple[int, int, int], ...] = ()  # of two said twice the last counts
     faults: tuple[Fault, ...] = ()
 
     library_path: str | None = DEBIAN_LIBRARY  # None: there is no library

@@ -162,7 +162,13 @@ def _nodes(driver: Driver, dev: str) -> Plan:
         names += [f"dri/renderD{gpu.drm[1]}" for gpu in driver.gpus if gpu.drm]
         if any(gpu.mig_current for gpu in driver.gpus):
             names += [f"nvidia-caps/nvidia-cap{minor}" for minor in driver.minors().values()]
-    return {f"{dev}/{name}": _node(name) for name in names}
+    found = {f"{dev}/{name}": _node(name) for name in names}
+    for gpu in driver.gpus if driver.gpu_nodes else ():
+        if gpu.drm:
+            by_path = f"{dev}/dri/by-path/pci-{gpu.address}"
+            found[f"{by_path}-card"] = Symlink(f"../card{gpu.drm[0]}")
+            found[f"{by_path}-render"] = Symlink(f"../renderD{gpu.drm[1]}")
+    return found
 
 
 def _node(name: str) -> Entry:

@@ -102,7 +102,7 @@ def test_counters_are_read_anew_in_each_call(install: Install) -> None:
 
 
 def test_levels_between_gpus(install: Install) -> None:
-    install(Driver(gpus=gpus("L40S", 3), level_default=50, levels=((0, 1, 20),)))
+    install(Driver(gpus=gpus("L40S", 3), level_default=50, levels=((0, 1, 30), (0, 1, 20))))
     assert pynvml.nvmlDeviceGetTopologyCommonAncestor(handle(0), handle(1)) == 20
     assert pynvml.nvmlDeviceGetTopologyCommonAncestor(handle(1), handle(0)) == 20
     assert pynvml.nvmlDeviceGetTopologyCommonAncestor(handle(0), handle(2)) == 50

@@ -14,7 +14,7 @@ void fill_pci(PciInfo *pci, const char *bus_id);
 
 static int level_between(const Script *script, unsigned a, unsigned b) {
     if (a == b) return 0;
-    for (unsigned n = 0; n < script->levels; n++) {
+    for (unsigned n = script->levels; n-- > 0;) { /* the last word counts */
         const Level *level = &script->level[n];
         if ((level->a == a && level->b == b) || (level->a == b && level->b == a)) return level->level;
     }

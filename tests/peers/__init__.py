@@ -1,0 +1,1 @@
+"""Other systems' own programs beside ours: the same node, the same questions."""
