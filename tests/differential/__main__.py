@@ -14,13 +14,14 @@ from pathlib import Path
 
 from tests.differential.compare import differences, judge, known, record
 from tests.differential.scenarios import SCENARIOS
-from tests.differential.stage import Scenario, Trace, play
+from tests.differential.stage import Scenario, play
 from tests.differential.standin import standin
+from tests.differential.trace import Trace
 from tests.differential.truth import Truth
 from tests.node.cluster import Cluster
 from tests.node.rig import node, process
 
-AT_ONCE = 4
+AT_ONCE = 6
 
 
 async def play_true(scenarios: Iterable[Scenario]) -> dict[str, Trace | BaseException]:
@@ -62,7 +63,7 @@ async def main(words: list[str]) -> int:
             wrong += 1
             continue
         if "--record" in words:
-            record(SCENARIOS[name].group, {name: trace})
+            record(SCENARIOS[name], trace, SCENARIOS)
         listed = [one for one in known() if one.scenario == name]
         found = judge(differences(name, trace, await play_standin(SCENARIOS[name])), listed)
         wrong += len(found)

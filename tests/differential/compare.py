@@ -6,13 +6,14 @@ Owns both files. Must not know how a trace comes about.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tests.differential.stage import Scenario, Trace
+from tests.differential.stage import Scenario
+from tests.differential.trace import Trace
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"
@@ -45,13 +46,13 @@ def recorded(scenario: Scenario) -> Trace | None:
     return traces.get(scenario.name)
 
 
-def record(group: str, traces: Mapping[str, Trace]) -> None:
-    """Writes the traces of a module's scenarios in place of the old ones, the others of the file stay."""
-    file = RECORDED / f"{group}.json"
+def record(scenario: Scenario, trace: Trace, known_names: Collection[str]) -> None:
+    """Writes the trace in place of the old one. Those of scenarios that are gone leave the file."""
+    file = RECORDED / f"{scenario.group}.json"
     before: dict[str, Trace] = json.loads(file.read_text()) if file.exists() else {}
-    before.update(traces)
+    before[scenario.name] = trace
     RECORDED.mkdir(exist_ok=True)
-    file.write_text(render({name: before[name] for name in sorted(before)}))
+    file.write_text(render({name: before[name] for name in sorted(before) if name in known_names}))
 
 
 def known() -> list[Known]:

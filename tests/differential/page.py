@@ -25,7 +25,7 @@ def _table(listed: list[Known]) -> str:
         return "None."
     rows = ["| | where | kubelet | stand-in | why |", "|---|---|---|---|---|"]
     for one in listed:
-        true = dict((str(what), seen) for what, seen in recorded(SCENARIOS[one.scenario]) or ())
+        true = {str(what): seen for what, seen in recorded(SCENARIOS[one.scenario]) or ()}
         place = f"{one.scenario.replace('-', ' ')}, {one.looked_at}"
         rows.append(f"| {one.id} | {place} | {_cell(true.get(one.looked_at))} | {_cell(one.standin)} | {one.why} |")
     return "\n".join(rows)

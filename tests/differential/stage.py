@@ -6,8 +6,6 @@ Owns the trace and how it is made comparable. Must not know which world it is.
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,14 +20,12 @@ from fairlead.standin import checkpoint
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.standin._gen import podresources_v1_pb2 as pr
 from tests.differential.plugin import Plugin, device
+from tests.differential.trace import Trace, comparable, in_order
 from tests.differential.world import Limits, PodSpec, World
 
 T = TypeVar("T")
-Trace = list[list[Any]]  # what was looked at, and what was seen
 LOOK_S = 0.05
 ASK_S = 10.0
-# A structure of the kubelet's, with addresses in memory.
-DUMP = re.compile(r"endpoint &\{.*?\} has been stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +177,7 @@ class Stage:
     async def saw_offered(self, what: str) -> None:
         answer = await self._ask("GetAllocatableResources", pr.AllocatableResourcesRequest)
         ours = [MessageToDict(one) for one in answer.devices if one.resource_name in {self.resource, self.other}]
-        self.saw(f"{what}: pod-resources GetAllocatableResources", _in_order(ours))
+        self.saw(f"{what}: pod-resources GetAllocatableResources", in_order(ours))
 
     async def saw_get(self, what: str, pod: str, namespace: str = "default") -> None:
         fields = {"pod_name": pod, "pod_namespace": namespace}
@@ -209,7 +205,7 @@ class Stage:
             if entry.uid in uids
         ]
         registered = {name: sorted(ids or ()) for name, ids in data.registered.items() if name in ours}
-        self.saw(f"{what}: checkpoint", {"entries": _in_order(entries), "registered": registered})
+        self.saw(f"{what}: checkpoint", {"entries": in_order(entries), "registered": registered})
 
     async def until(
         self, condition: Callable[[], Awaitable[T]], what: str = "", *, must: bool = True, patience_s: float = 0.0
@@ -251,7 +247,7 @@ class Stage:
     async def close(self) -> Trace:
         """Takes away its plugins and pods. The trace ends with the calls that each plugin heard."""
         for plugin in self._plugins:
-            heard = [[method, request] if request else [method] for method, request in plugin.calls]
+            heard = [[method, request] if request else [method] for method, request in _in_turn(plugin.calls)]
             self._trace.append([f"{plugin.name}: calls", heard])
         await self.world.revive()
         await asyncio.gather(*(self.world.delete(pod) for pod in self._pods))
@@ -262,17 +258,12 @@ class Stage:
         return self._comparable()
 
     def _comparable(self) -> Trace:
-        """Without what differs from one run to the next: uids, names, paths, and which of equal devices it was."""
         names = {uid: "UID" for uid in self._pods.values() if uid}
         names |= {full: full.removeprefix(f"{self._prefix}-") for full in self._pods}
         names |= {path.name: "SOCKET" for plugin in self._plugins for path in plugin.paths}
         names |= dict.fromkeys(self.world.directories, "DIRECTORY")
         names |= {self.other: "diff.example/other", self.resource: "diff.example/resource"}
-        text = DUMP.sub("endpoint &{DUMP} has been stopped", json.dumps(self._trace))
-        for old in sorted(names, key=len, reverse=True):
-            text = text.replace(old, names[old])
-        trace: Trace = json.loads(text)
-        return _renamed(trace, self._scenario.alike)
+        return comparable(self._trace, names, self._scenario.alike)
 
 
 async def play(played: Scenario, world: World) -> Trace:
@@ -289,8 +280,13 @@ async def _equals(value: Awaitable[Any], hope: Any) -> bool:
     return bool(await value == hope)
 
 
-def _in_order(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
+def _in_turn(calls: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """A kubelet opens the list beside telling a watched plugin that it is registered: either may come first."""
+    turned = list(calls)
+    for at in range(len(turned) - 1):
+        if (turned[at][0], turned[at + 1][0]) == ("NotifyRegistrationStatus", "ListAndWatch"):
+            turned[at : at + 2] = [turned[at + 1], turned[at]]
+    return turned
 
 
 def _described(pod: pr.PodResources) -> dict[str, Any]:
@@ -298,35 +294,5 @@ def _described(pod: pr.PodResources) -> dict[str, Any]:
     for container in pod.containers:
         told = MessageToDict(container)
         # The amounts of the machine's own cpus and memory are no part of this.
-        containers.append({"name": told["name"], "devices": _in_order(told.get("devices", []))})
+        containers.append({"name": told["name"], "devices": in_order(told.get("devices", []))})
     return {"name": pod.name, "namespace": pod.namespace, "containers": containers}
-
-
-def _renamed(trace: Trace, alike: tuple[str, ...]) -> Trace:
-    """Names devices that are alike in the order in which they are chosen, and those never chosen after them."""
-    if not alike:
-        return trace
-    pattern = re.compile(r"\b(" + "|".join(map(re.escape, alike)) + r")\b")
-    calls = [call for what, heard in trace if what.endswith(": calls") for call in heard]
-    chosen = [i for call in calls if call[0] == "Allocate" for i in pattern.findall(json.dumps(call))]
-    order = list(dict.fromkeys([*chosen, *alike]))
-    names = {i: f"#{number}" for number, i in enumerate(order, 1)}
-    text = pattern.sub(lambda found: names[found[1]], json.dumps(trace))
-    renamed: Trace = json.loads(text)
-    return [[what, _resorted(seen)] for what, seen in renamed]
-
-
-def _resorted(value: Any) -> Any:
-    """Lists of ids, and of what carries one id each, in the order of their new names."""
-    if isinstance(value, dict):
-        return {key: _resorted(item) for key, item in value.items()}
-    if isinstance(value, list):
-        items = [_resorted(item) for item in value]
-        if items and all(isinstance(item, str) and item.startswith("#") for item in items):
-            return sorted(items)
-        if items and all(isinstance(item, dict) and item.keys() & {"deviceIds", "answer"} for item in items):
-            return _in_order(items)
-        return items
-    if isinstance(value, str) and "#" in value:
-        return ",".join(sorted(value.split(",")))
-    return value

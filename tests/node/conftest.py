@@ -58,9 +58,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         start = log.stat().st_size
         try:
             yield
-            with log.open(errors="replace") as lines:
-                lines.seek(start)
-                complaints = verdict.complaints(lines)
+            complaints = verdict.complaints(verdict.read(log, start))
         finally:
             if not found:
                 with aloud():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.node import verdict
 from tests.node.verdict import complaints
 
 AT = "1115 23:33:56.717471    6619"
@@ -34,3 +37,10 @@ def test_panics_and_errors_about_device_plugins_count(line: str):
 )
 def test_news_the_nodes_own_troubles_and_what_a_scenario_provokes_do_not(line: str):
     assert complaints([line]) == []
+
+
+def test_what_was_provoked_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log = tmp_path / "kubelet.log"
+    log.write_text("before\nfirst\nprovoked\npanic: provoked\nlast\n")
+    monkeypatch.setattr(verdict, "provoked", [range(13, 38)])
+    assert list(verdict.read(log, 7)) == ["first\n", "last\n"]

@@ -34,9 +34,7 @@ def check_fit(process: Process, pod: Pod, others: Iterable[Pod], allocatable: Ma
 
 async def start_all(process: Process, pod: Pod) -> None:
     """Start those that wait, in order; an init container ends at once, and one that cannot start holds the rest."""
-    for container in pod.containers.values():
-        if container.state != "waiting":
-            continue
+    for container in [one for one in pod.containers.values() if one.state == "waiting"]:
         await start(process, pod, container)
         if container.state == "waiting" and container.kind != "app":
             for later in pod.of_kind("app"):

@@ -4,6 +4,7 @@ from tests.differential.scenarios import (  # noqa: F401 - each adds its scenari
     allocate,
     grace,
     lists,
+    outside,
     pods,
     preference,
     prestart,
