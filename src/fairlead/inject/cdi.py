@@ -151,16 +151,22 @@ def encode(spec: Spec) -> bytes:
     return msgspec.json.format(msgspec.json.encode(replace(spec, cdi_version=minimum_version(spec))), indent=2) + b"\n"
 
 
-class _Kind(msgspec.Struct):
+class _Name(msgspec.Struct):
+    name: str = ""
+
+
+class _Outline(msgspec.Struct):
     kind: str = ""
+    devices: tuple[_Name, ...] = ()
 
 
-def read_kind(content: bytes) -> str:
-    """Of which vendor and class a spec file is; empty if it is none."""
+def read_names(content: bytes) -> tuple[str, tuple[str, ...]]:
+    """Of which vendor and class a spec file is, and its devices; nothing if it is none."""
     try:
-        return msgspec.json.decode(content, type=_Kind).kind
-    except msgspec.DecodeError:
-        return ""
+        outline = msgspec.json.decode(content, type=_Outline)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "", ()
+    return outline.kind, tuple(device.name for device in outline.devices)
 
 
 def find_problems(spec: Spec) -> Iterator[str]:

@@ -20,7 +20,7 @@ from fairlead.backends.nvidia.cdi.driver import Driver
 from fairlead.backends.nvidia.cdi.elf import read_soname
 from fairlead.backends.nvidia.edits import make_edits
 from fairlead.backends.nvidia.records import Gpu, Kind, Look, Mig
-from fairlead.backends.nvidia.site import Site, look_at_site
+from fairlead.backends.nvidia.site import Site, look_at_site, read_node
 from fairlead.backends.nvidia.spec import Cdi, Ids, Imex, Options, Way
 from fairlead.backends.nvidia.spec import Mig as MigWay
 from fairlead.model.device import Device
@@ -116,6 +116,14 @@ def test_specs_that_are_not_asked_for_any_more_go_and_those_of_others_stay(optio
     assert {path.name for path in directory.iterdir()} == left
 
 
+def test_specs_of_nvidias_own_plugin_stay(options: Options) -> None:
+    directory = Path(options.cdi.directory)
+    put(directory, f"{VENDOR}-gpu.json", json.dumps({"kind": f"{VENDOR}/gpu", "devices": [{"name": "GPU-a"}]}).encode())
+    put(directory, f"{VENDOR}-gds.json", json.dumps({"kind": f"{VENDOR}/gds", "devices": [{"name": "all"}]}).encode())
+    assert publish_all(replace(options, ways=(Way.ENVVAR,)))[1] == ()
+    assert len(list(directory.iterdir())) == 2
+
+
 def test_a_look_without_gpus_leaves_the_spec_of_running_pods_alone(options: Options) -> None:
     publish_all(options)
     before = read(options)
@@ -176,6 +184,22 @@ def test_coherent_memory_is_told_when_asked_for(options: Options) -> None:
     publish_all(replace(options, cdi=replace(options.cdi, feature_flags=("enable-coherent-annotations",))), look)
     assert read(options)["devices"][0]["annotations"] == {"gpu.nvidia.com/coherent": "true"}
     assert read(options)["cdiVersion"] == "0.6.0"
+
+
+def test_facts_are_those_of_character_devices_only(tmp_path: Path) -> None:
+    facts = read_node(Path("/dev/null"))
+    assert facts is not None
+    assert (facts.major, facts.minor, facts.mode) == (1, 3, 0o666)
+    assert read_node(put(tmp_path, "/dev/nvidia0")) is None
+    assert read_node(tmp_path / "missing") is None
+
+
+def test_nodes_of_a_driver_with_a_root_of_its_own_are_found_there(options: Options, tmp_path: Path) -> None:
+    mount = tmp_path / "driver-root"
+    put(mount, "/dev/nvidia-uvm")
+    own = replace(options, driver_root_mount=str(mount), driver_root="/run/nvidia/driver")
+    assert look_at_site(own, Kind.NVML, read_made_up).control_nodes == ("/dev/nvidiactl", "/dev/nvidia-uvm")
+    assert look_at_site(own, Kind.WSL, read_made_up).control_nodes == ()
 
 
 def test_a_required_imex_channel_that_is_missing_is_an_error(options: Options, tmp_path: Path) -> None:
