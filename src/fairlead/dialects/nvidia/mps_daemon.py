@@ -13,10 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from msgspec.structs import replace
+
+from fairlead.backends.nvidia.devices import show
+from fairlead.backends.nvidia.driver import Driver
 from fairlead.backends.nvidia.mps.command import Tools, run
 from fairlead.backends.nvidia.mps.guards import PACE_S, Guards
-from fairlead.backends.nvidia.mps.plan import Plan
+from fairlead.backends.nvidia.mps.plan import Plan, make_plans
 from fairlead.backends.nvidia.mps.tail import Tail
+from fairlead.backends.nvidia.spec import Options
+from fairlead.backends.owner import Owner
 from fairlead.model.errors import BackendError, FairleadError, HostError
 from fairlead.model.health import Cause
 from fairlead.model.names import DeviceId
@@ -180,6 +186,20 @@ class MpsDaemon:
         for tail in self._tails:
             if lines := tail.more():
                 self._write(lines)
+
+
+async def find_plans(options: Options, clock: Clock) -> tuple[Plan, ...]:
+    """The plans for the GPUs that are there now. What else the options say is not done: that is the plugin's part."""
+    if not options.mps.replicas:
+        return ()
+    driver, owner = Driver(options), Owner("nvidia", clock)
+    try:
+        look = await owner.call(driver.look, deadline_s=options.deadline, what="the look at all GPUs")
+        await owner.call(driver.end_session, what="the end of the session")
+    finally:
+        owner.close()
+    # Without those that are lost: they would fail every order.
+    return make_plans(options.mps, show(replace(look, lost=()), options.mig).devices)
 
 
 async def mount_shm(root: str = ROOT, tools: Tools | None = None, meminfo: Path = Path("/proc/meminfo")) -> None:

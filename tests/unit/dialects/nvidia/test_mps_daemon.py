@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from tests.clock import FakeClock
+from tests.nvml import Driver, gpus
+from tests.nvml.library import compiled_or_skip
+from tests.nvml.node import CONTROL
 from tests.unit.backends.nvidia.mpstools import MpsWorld
 
 from fairlead.backends.nvidia.mps.command import Tools
 from fairlead.backends.nvidia.mps.guards import PACE_S
 from fairlead.backends.nvidia.mps.plan import Plan
 from fairlead.backends.nvidia.mps.tail import Tail
-from fairlead.dialects.nvidia.mps_daemon import RETRY_S, STOP, MpsDaemon, mount_shm, shm_size
+from fairlead.backends.nvidia.spec import Mps, Options
+from fairlead.dialects.nvidia.mps_daemon import RETRY_S, STOP, MpsDaemon, find_plans, mount_shm, shm_size
 from fairlead.model.errors import BackendError, ConfigError, HostError
 
 
@@ -178,6 +182,19 @@ async def test_a_root_that_cannot_be_written_is_named(stage: Stage) -> None:
     stage.root.write_text("in the way")
     with pytest.raises(HostError, match=r"cannot make .*/mps/\.ready"):
         await stage.daemon.run()
+
+
+async def test_plans_are_made_of_the_gpus_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_or_skip()
+    there = gpus("L40S", 2)
+    with Driver(gpus=there).installed(tmp_path / "node") as node:
+        monkeypatch.setenv(CONTROL, str(node.control))
+        options = Options(host_root=str(node.root), driver_root_mount=str(node.root))
+        assert await find_plans(options, FakeClock()) == ()
+        shared = Mps(root="/mps", replicas={"nvidia.com/gpu": 2})
+        (plan,) = await find_plans(replace(options, mps=shared), FakeClock())
+    assert plan.gpus == tuple(gpu.uuid for gpu in there)
+    assert plan.limits[-1] == "set_default_active_thread_percentage 50"
 
 
 def test_half_of_the_memory_is_shared(tmp_path: Path) -> None:
