@@ -220,7 +220,8 @@ class Daemon:
     async def _follow_holders(self) -> None:
         while True:
             await self.clock.sleep(EXCLUSIVE_INTERVAL_S if self.ledger.exclusive else HOLDERS_INTERVAL_S)
-            if self.ledger.waiting:
+            # Not known is not the same as nobody: the kubelet may have been away when we asked.
+            if self.ledger.waiting or isinstance(self.holdings, Unknown):
                 await self.read_holders()
                 self.refresh()
 
