@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from fairlead.cli.commands import cli
+from fairlead.cluster.rbac import FEATURES, as_yaml
 from fairlead.config.load import schema
 from fairlead.config.reference import EXAMPLE, Key, keys
 from fairlead.config.settings import CONFIG_ENV, DEFAULT_CONFIG, SETTINGS
@@ -26,6 +27,7 @@ def pages() -> Mapping[str, str]:
     return {
         "configuration.md": _page(_configuration()),
         "commands.md": _page(_commands()),
+        "rbac.md": _page(_rbac()),
         "fairlead.schema.json": json.dumps(schema(), indent=2) + "\n",
     }
 
@@ -175,6 +177,28 @@ def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
     if option.show_default and option.default is not None:
         text += f" Default: {_code(str(option.default))}."
     return _code(names), text
+
+
+# --- RBAC -------------------------------------------------------------------------------------------------------------
+
+
+def _rbac() -> Iterator[str]:
+    yield "# RBAC"
+    yield (
+        "What Fairlead may need of the API server, feature by feature, and nothing more. "
+        "Whoever uses none of these needs no account at all. "
+        "A call that is forbidden says which rule is missing, in this form. "
+        "`tests/node/test_extended.py` runs each feature with just its rules against a real API server, "
+        "and with one rule less."
+    )
+    for feature, rules in FEATURES.items():
+        yield f"## {feature[0].upper()}{feature[1:]}"
+        head = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: fairlead\nrules:"
+        yield f"<!-- test: skip not a configuration of Fairlead -->\n```yaml\n{head}\n{as_yaml(rules)}\n```"
+    yield (
+        "All of these are rules of a ClusterRole: nodes have no namespace, and a node's pods are in all of them. "
+        'RBAC cannot say "this node only" for an account that all nodes share.'
+    )
 
 
 def main() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +143,100 @@ async def _until(server: ApiServer, condition: Any) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await server.store.news()
+
+
+# --- The daemon -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Short: a socket's path may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="fl") as place:
+        yield Path(place)
+
+
+def _config(place: Path, amounts: list[dict[str, Any]], **more: Any) -> Path:
+    file = place / "fairlead.yaml"
+    fleet = {"name": "f", "devices": [{"count": 4, "id": "gpu-{i}"}]}
+    config = {
+        "backends": [{"kind": "sim", "fleet": fleet}],
+        "rules": [{"resource": "example.com/gpu"}],
+        "amounts": amounts,
+        "kubelet": {"directory": str(place / "plugins"), "podResources": ""},
+        "status": {"socket": str(place / "fairlead.sock")},
+        **more,
+    }
+    beside = place / "fairlead.new"
+    beside.write_text(json.dumps(config))
+    return beside.replace(file)
+
+
+async def test_a_daemon_publishes_what_its_healthy_devices_amount_to(
+    server: ApiServer, env: dict[str, str], place: Path
+):
+    amounts = [{"resource": CORE, "perDevice": 100}, {"resource": "example.com/gpu-count", "perDevice": 1}]
+    config = _config(place, amounts)
+    async with program("-m", "fairlead", "run", "--config", str(config), env=env) as daemon:
+        await _until(server, lambda: _capacity(server).get(CORE) == "400")
+        assert _capacity(server)["example.com/gpu-count"] == "4"
+        await fairlead("sim", "--socket", str(place / "fairlead.sock"), "fail", "gpu-1", "xid=79")
+        await _until(server, lambda: _capacity(server).get(CORE) == "300")
+        # What is configured no more goes; the daemon's end takes nothing away.
+        _config(place, amounts[:1])
+        daemon.send(signal.SIGHUP)
+        await _until(server, lambda: "example.com/gpu-count" not in _capacity(server))
+        daemon.send(signal.SIGTERM)
+        assert await daemon.ends() == 0
+    assert _capacity(server)[CORE] == "300"
+    assert server.store.get("nodes", "n1")["metadata"]["annotations"]["amounts.fairlead/fairlead"] == CORE
+
+
+async def test_amounts_may_come_with_a_reload(server: ApiServer, env: dict[str, str], place: Path):
+    config = _config(place, [])
+    async with program("-m", "fairlead", "run", "--config", str(config), env=env) as daemon:
+        await daemon.says("started")
+        assert server.requests == []
+        _config(place, [{"resource": "example.com/licences", "total": "1k"}])
+        daemon.send(signal.SIGHUP)
+        await _until(server, lambda: _capacity(server).get("example.com/licences") == "1000")
+
+
+async def test_a_daemon_without_a_cluster_serves_its_devices_and_says_what_is_wrong(
+    server: ApiServer, env: dict[str, str], place: Path
+):
+    server.allowed = {("list", "nodes"), ("watch", "nodes")}
+    config = _config(place, [{"resource": CORE, "perDevice": 100}])
+    async with program("-m", "fairlead", "run", "--config", str(config), env=env) as daemon:
+        line = await daemon.says("problem topic=amounts")
+        assert "nodes/status" in line
+        assert "s3cret" not in line
+        socket = str(place / "fairlead.sock")
+        _, out, _ = await fairlead("status", "--json", "--socket", socket)
+        status = json.loads(out)
+        assert len(status["devices"]) == 4
+        assert any("may not patch nodes/status of 'n1'" in problem for problem in status["problems"])
+
+
+async def test_a_daemon_that_does_not_know_its_node_does_not_start(env: dict[str, str], place: Path):
+    config = _config(place, [{"resource": CORE, "perDevice": 100}])
+    code, _, err = await fairlead("run", "--config", str(config), env={**env, "NODE_NAME": ""})
+    assert code == 2
+    assert "cluster.node: the name of this node is not known" in err
+    missing = {**env, "KUBECONFIG": "/nowhere"}
+    code, _, err = await fairlead("run", "--config", str(config), env=missing)
+    assert (code, err) == (2, "fairlead: kubeconfig /nowhere: there is no such file\n")
+
+
+async def test_a_daemon_without_amounts_loads_nothing_of_the_cluster(place: Path):
+    config = _config(place, [])
+    loaded = (
+        "import sys\n"
+        "from fairlead.cli import lean; lean.load()\n"
+        "from fairlead.app.daemon import Daemon\n"
+        "from fairlead.config.load import load\n"
+        f"Daemon(load({str(config)!r}))\n"
+        "bad = [name for name in sys.modules if name.startswith('fairlead.cluster') or name in ('ssl', 'fractions')]\n"
+        "sys.exit(repr(bad) if bad else 0)\n"
+    )
+    async with program("-c", loaded) as process:
+        assert await process.ends() == 0, process.lines

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairlead.app.opening import entries, open_backends, tempo_of
 from fairlead.app.outfit import make_outfit
@@ -38,6 +38,9 @@ from fairlead.model.ports import Backend, Clock, Steers
 from fairlead.model.resource import Resource
 from fairlead.observe.control import Control
 from fairlead.observe.journal import Journal
+
+if TYPE_CHECKING:
+    from fairlead.app.amounts import Amounts
 
 # Slots that left are looked after at this pace; who holds what is otherwise read only when somebody asks.
 HOLDERS_INTERVAL_S = 15.0
@@ -78,6 +81,7 @@ class Daemon:
         self._stale = False
         self._ready = False
         self._failure: FairleadError | None = None
+        self._amounts: Amounts | None = None
         self._started_with = loaded.config
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -108,6 +112,7 @@ class Daemon:
     async def run(self) -> None:
         """Raises HostError or ConfigError if it cannot start at all."""
         backends = self._given if self._given is not None else open_backends(self.loaded, self.clock)
+        amounts = self._open_amounts(self.loaded)
         self._enter_directory()
         control = self._control()
         try:
@@ -121,6 +126,7 @@ class Daemon:
                 self._spawn("sockets", self._watch.run())
                 self._spawn("first-scan", self._await_first_scan())
                 self._spawn("holders", self._follow_holders())
+                self._start_amounts(amounts)
                 if self._reload is not None:
                     self._spawn("config", FileWatch(Path(self.loaded.source), self.clock).run(self.reload))
                 await self._stopping.wait()
@@ -202,12 +208,26 @@ class Daemon:
         resources = self.ledger.settle(self.inventory, self.loaded.rules, held, preparing(sources), now_s)
         self._note("rules", "; ".join(self.ledger.problems))
         self.supervisor.apply(resources)
+        if self._amounts is not None:
+            self._amounts.tell(self.inventory, self.loaded.amounts)
 
     def _granted(self, resource: Resource, grant: Grant) -> None:
         # At once: the next Allocate may be for the same device in its other form.
         if self.ledger.exclusive:
             self.ledger.claim(resource.name, grant.slots, self.clock.monotonic())
             self.settle()
+
+    def _open_amounts(self, loaded: Loaded) -> Amounts | None:
+        if self._amounts is not None or not loaded.amounts:
+            return self._amounts
+        from fairlead.app.amounts import Amounts  # noqa: PLC0415 - what speaks to a cluster costs megabytes
+
+        return Amounts(loaded, self.clock, self.journal.record, lambda problem: self._note("amounts", problem))
+
+    def _start_amounts(self, amounts: Amounts | None) -> None:
+        if amounts is not None and self._amounts is None:
+            self._amounts = amounts
+            self._spawn("amounts", amounts.run())
 
     def _note(self, topic: str, problem: str) -> None:
         if problem and self.problems.get(topic) != problem:
@@ -249,7 +269,9 @@ class Daemon:
         if new.config != old.config:
             before, after = entries(old.config), entries(new.config)
             same = {name for name in before if self._given is not None or before[name] == after.get(name)}
+            amounts = self._open_amounts(new)
             opened = open_backends(new, self.clock, keep=same) if self._given is None else {}
+            self._start_amounts(amounts)
             self.loaded = new
             self._ready = False  # until it is known who holds what: see _resettle
             self.journal.record("config-applied", source=new.source, rules=len(new.rules))

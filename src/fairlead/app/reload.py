@@ -45,6 +45,7 @@ def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
         "kubelet.socket": (old.kubelet.socket, new.kubelet.socket),
         "kubelet.socketName": (old.kubelet.socket_name, new.kubelet.socket_name),
         "kubelet.watcherDirectory": (old.kubelet.watcher_directory, new.kubelet.watcher_directory),
+        "cluster": (old.cluster, new.cluster),
         "status.socket": (old.status.socket, new.status.socket),
         "log.format": (old.log.format, new.log.format),
         "instance": (old.instance, new.instance),

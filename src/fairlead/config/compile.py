@@ -48,7 +48,7 @@ def check(config: Config) -> list[Problem]:
     for number, backend in enumerate(config.backends):
         if not isinstance(backend.get("kind"), str):
             problems.append((("backends", number), "the key 'kind' is missing: it names the backend, such as sim"))
-    if not config.rules:
+    if not config.rules and not config.amounts:
         problems.append((("rules",), "no rule is given, so no device would be offered. Add one with a resource"))
     if not re.fullmatch(_INSTANCE, config.instance):
         problems.append((("instance",), f"{config.instance!r} must be 1 to 32 lower-case letters, digits and '-'"))
@@ -125,7 +125,7 @@ def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
     elif spec.resource:
         resource = _resource(spec.resource, (*at, "resource"), problems)
     return Rule(
-        match=_match(spec.match, (*at, "match"), problems),
+        match=compile_match(spec.match, (*at, "match"), problems),
         resource=resource,
         replicas=spec.replicas,
         strategy=spec.placement,
@@ -158,7 +158,7 @@ def _resource(text: str, at: Path, problems: list[Problem]) -> ResourceName | No
     return ResourceName(text)
 
 
-def _match(spec: MatchSpec, at: Path, problems: list[Problem]) -> Match:
+def compile_match(spec: MatchSpec, at: Path, problems: list[Problem]) -> Match:
     low, high = _memory(spec.memory, (*at, "memory"), problems)
     return Match(
         ids=_many(spec.id),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path as File
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +18,9 @@ from fairlead.config.spec import Config
 from fairlead.model.errors import ConfigError
 from fairlead.policy.rules import Rule
 
+if TYPE_CHECKING:
+    from fairlead.policy.amounts import Amount
+
 FAULTS_MAX = 50  # nobody reads more at once
 
 
@@ -29,6 +32,7 @@ class Loaded(Struct, frozen=True):
     source: str
     text: str = ""
     overrides: tuple[Override, ...] = ()
+    amounts: tuple[Amount, ...] = ()
 
 
 def load(path: str, overrides: Sequence[Override] = ()) -> Loaded:
@@ -63,10 +67,19 @@ def build(raw: dict[str, Any], source: str, overrides: Sequence[Override] = (), 
     if config is not None:
         taken = {path for path, _ in problems}
         # A part that could not be read stands at its default now: what follows from that is not the writer's fault.
-        problems += [(path, text) for path, text in check(config) if not _touches(path, taken)]
+        wrong = [*check(config), *_amounts(config)[1]]
+        problems += [(path, text) for path, text in wrong if not _touches(path, taken)]
     if problems or config is None:
         raise ConfigError(source, _located(text, problems, sources))
-    return Loaded(config, compile_rules(config)[0], source, text, tuple(overrides))
+    return Loaded(config, compile_rules(config)[0], source, text, tuple(overrides), _amounts(config)[0])
+
+
+def _amounts(config: Config) -> tuple[tuple[Amount, ...], list[Problem]]:
+    if not config.amounts:
+        return (), []
+    from fairlead.config.amounts import compile_amounts  # noqa: PLC0415 - few daemons have some
+
+    return compile_amounts(config)
 
 
 def _apply(raw: dict[str, Any], overrides: Iterable[Override]) -> tuple[list[Problem], dict[Path, str]]:

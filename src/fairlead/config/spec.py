@@ -194,6 +194,28 @@ class HealthSpec(_Spec, frozen=True):
         )
 
 
+class AmountSpec(_Spec, frozen=True):
+    """An amount in the node's status, without devices behind it: the scheduler counts it, the kubelet hands nothing out."""
+
+    resource: Annotated[str, _doc("Name under which pods ask for it.", "example.com/gpu-core")]
+    match: Annotated[MatchSpec, _doc("Which devices count. Left out: every device.")] = MatchSpec()
+    per_device: Annotated[
+        int, Meta(ge=0, le=2**63 - 1, description="So much for each usable device that matches.", examples=[100])
+    ] = 0
+    total: Annotated[str | int, _doc("A fixed amount, whatever devices there are. Instead of perDevice.", 5, "1k")] = ""
+    adopt: Annotated[bool, _doc("Take the name over if somebody else has set it on the node.")] = False
+
+
+class ClusterSpec(_Spec, frozen=True):
+    """How to reach the API server. Used by amounts only."""
+
+    node: Annotated[str, _doc("Name of this node in the cluster. Default: $NODE_NAME.")] = ""
+    kubeconfig: Annotated[
+        str, _doc("Kubeconfig file. Default: $KUBECONFIG, else the pod's own account, else ~/.kube/config.")
+    ] = ""
+    context: Annotated[str, _doc("Context of the kubeconfig. Default: its current one.")] = ""
+
+
 class StatusSpec(_Spec, frozen=True):
     """The daemon's own socket, for `fairlead status`."""
 
@@ -220,6 +242,12 @@ class Config(_Spec, frozen=True):
         ),
     ] = []
     rules: Annotated[list[RuleSpec], _doc("Which device belongs to which resource. First match wins.")] = []
+    amounts: Annotated[
+        list[AmountSpec], _doc("Amounts without devices, published in the node's status. Needs the API server.")
+    ] = []
+    cluster: Annotated[ClusterSpec, _doc("How to reach the API server. Used by amounts only.")] = field(
+        default_factory=ClusterSpec
+    )
     kubelet: Annotated[KubeletSpec, _doc("Where the kubelet is.")] = field(default_factory=KubeletSpec)
     scan: Annotated[ScanSpec, _doc("How devices are looked for.")] = field(default_factory=ScanSpec)
     health: Annotated[HealthSpec, _doc("How faults are judged.")] = field(default_factory=HealthSpec)

@@ -26,9 +26,9 @@ class Amount(Struct, frozen=True):
     adopt: bool = False  # take the name over from whoever has set it
 
 
-def count(inventory: Inventory, amounts: Sequence[Amount]) -> dict[ResourceName, int]:
+def count(inventory: Inventory, amounts: Sequence[Amount]) -> dict[str, int]:
     """What there is of each resource now. Several entries of one name add up."""
-    found: dict[ResourceName, int] = {}
+    found: dict[str, int] = {}
     for amount in amounts:
         number = amount.total
         if amount.per_device:

@@ -36,7 +36,7 @@ from fairlead.model.quantity import AMOUNT_MAX, parse_amount, parse_quantity
     ],
 )
 def test_a_quantity_means_what_kubernetes_means(text: str, value: Fraction | int):
-    assert parse_quantity(text) == value
+    assert Fraction(*parse_quantity(text)) == value
 
 
 @pytest.mark.parametrize(
