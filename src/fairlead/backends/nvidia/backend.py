@@ -64,7 +64,7 @@ class NvidiaBackend:
         self._late = False  # a probe was given up, or is under way
         self._renew = False  # the session is of no more use
         self._turn = asyncio.Lock()  # who holds it may use the listener's thread
-        self._published = False
+        self._wants_cdi = any(way.cdi for way in options.ways)
         self._guards: Guards | None = None  # of what is shared by MPS
 
     # --- Devices --------------------------------------------------------------------------------------------------
@@ -88,12 +88,11 @@ class NvidiaBackend:
         return look, look_at_site(self._options, look.kind), self._driver.links(look)
 
     def _publish(self, look: Look, site: Site) -> None:
-        wanted = any(way.cdi for way in self._options.ways)
-        if not wanted and self._published:
+        """Also where nobody wants specs: those of an earlier configuration must go."""
+        if not self._wants_cdi and not any(Path(self._options.cdi.directory).glob(f"{self._options.cdi.vendor}-*")):
             return
         from fairlead.backends.nvidia import cdi  # noqa: PLC0415 - most nodes never need it
 
-        self._published = True
         # A container that has a lost GPU may be started again: its spec must not go.
         cdi.publish(self._options, replace(look, gpus=(*look.gpus, *look.lost)), site)
 
@@ -242,7 +241,7 @@ class NvidiaBackend:
     def _directories(self) -> Iterable[str]:
         dev = Path(self._options.host_root) / "dev"
         wanted = [dev, dev / "nvidia-caps"]
-        if any(way.cdi for way in self._options.ways):
+        if self._wants_cdi:
             wanted.append(Path(self._options.cdi.directory))
         return [str(path) for path in wanted if path.is_dir()]
 
