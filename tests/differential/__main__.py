@@ -65,7 +65,10 @@ async def main(words: list[str]) -> int:
         if "--record" in words:
             record(SCENARIOS[name], trace, SCENARIOS)
         listed = [one for one in known() if one.scenario == name]
-        found = judge(differences(name, trace, await play_standin(SCENARIOS[name])), listed)
+        try:
+            found = judge(differences(name, trace, await play_standin(SCENARIOS[name])), listed)
+        except Exception as error:  # noqa: BLE001 - as above
+            found = [f"the stand-in did not play it: {error!r}"]
         wrong += len(found)
         if found:
             print(f"== {name}", *found, sep="\n")

@@ -22,6 +22,7 @@ _END = object()
 _BREAK = object()
 _generations = itertools.count()
 REGISTER_S = 30.0
+GARBAGE = b"\x0a\xff\xff"  # a field that is longer than what follows
 Answer = Callable[[list[str]], list[dp.ContainerAllocateResponse]]
 Prefer = Callable[[dp.ContainerPreferredAllocationRequest], list[list[str]]]
 
@@ -45,6 +46,8 @@ class Plugin:
         self.options = dp.DevicePluginOptions()
         self.calls: list[tuple[str, Any]] = []
         self.fail: dict[str, str] = {}
+        self.code = grpc.StatusCode.UNKNOWN  # of what fails
+        self.garbage: set[str] = set()  # methods that answer with bytes that are no message
         self.missing: set[str] = set()  # methods that it does not have
         self.answer: Answer = tell_ids
         self.prefer: Prefer = lambda _: []
@@ -127,7 +130,7 @@ class Plugin:
             made["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
                 self._list_and_watch,
                 request_deserializer=dp.Empty.FromString,
-                response_serializer=dp.ListAndWatchResponse.SerializeToString,
+                response_serializer=self._writer("ListAndWatch", dp.ListAndWatchResponse),
             )
         yield grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", made)
         if self.info is not None:
@@ -146,12 +149,18 @@ class Plugin:
             if method in self.during:
                 await self.during[method]()
             if method in self.fail:
-                await context.abort(grpc.StatusCode.UNKNOWN, self.fail[method])
+                await context.abort(self.code, self.fail[method])
             return answer(message)
 
         return grpc.unary_unary_rpc_method_handler(
-            handle, request_deserializer=request.FromString, response_serializer=reply.SerializeToString
+            handle, request_deserializer=request.FromString, response_serializer=self._writer(method, reply)
         )
+
+    def _writer(self, method: str, reply: Any) -> Callable[[Any], bytes]:
+        def write(message: Any) -> bytes:
+            return GARBAGE if method in self.garbage else reply.SerializeToString(message)
+
+        return write
 
     async def _list_and_watch(self, request: dp.Empty, context: Any) -> AsyncIterator[dp.ListAndWatchResponse]:
         self.calls.append(("ListAndWatch", _plain(request)))

@@ -142,12 +142,12 @@ class Stage:
         self._pods[full] = await self.world.uid(full)
         return full
 
-    async def wait_for(self, pod: str, phase: str) -> None:
+    async def wait_for(self, pod: str, *phases: str) -> None:
         async def there() -> bool:
             seen = await self.world.look(pod)
-            return seen is not None and seen["phase"] == phase
+            return seen is not None and seen["phase"] in phases
 
-        await self.until(there, f"{pod} is {phase}")
+        await self.until(there, f"{pod} is {phases}")
 
     # What is seen goes into the trace.
 

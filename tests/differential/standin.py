@@ -44,6 +44,9 @@ class StandIn:
     def directories(self) -> list[str]:
         return [str(self.plugin_dir), str(self.registry_dir)]
 
+    def seen_from_inside(self, path: Path) -> Path:
+        return path
+
     async def stop_kubelet(self) -> None:
         await self._kubelet.stop()
 

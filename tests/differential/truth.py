@@ -54,6 +54,9 @@ class Truth:
         names = ("device-plugins", "plugins_registry")
         return [str(top / name) for top in (KUBELET, INSIDE) for name in names]
 
+    def seen_from_inside(self, path: Path) -> Path:
+        return INSIDE / path.relative_to(KUBELET)
+
     async def stop_kubelet(self) -> None:
         await asyncio.to_thread(stop_kubelet)
 

@@ -43,6 +43,9 @@ class World(Protocol):
     def directories(self) -> list[str]:
         """Both directories for sockets, under every name that may be told."""
 
+    def seen_from_inside(self, path: Path) -> Path:
+        """What the kubelet calls a file in one of them."""
+
     @property
     def patience_s(self) -> float:
         """How long what is hoped for may take."""

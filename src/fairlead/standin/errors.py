@@ -5,11 +5,13 @@ Owns the exceptions and the Go spelling of a gRPC status. Opens no socket.
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import grpc
 
 _DIAL_ERRORS = tuple(os.strerror(code) for code in (errno.ENOENT, errno.ECONNREFUSED, errno.EACCES))
+_TOO_LARGE = re.compile(r"CLIENT: Received message larger than max (\(\d+ vs\. \d+\))")
 _GO_CODES = {
     grpc.StatusCode.CANCELLED: "Canceled",
     grpc.StatusCode.UNKNOWN: "Unknown",
@@ -48,7 +50,9 @@ class CallFailed(Exception):
 
 
 def in_go(details: str, path: Path) -> str:
-    """What Go's library says where Python's says that nobody could be reached; other texts come from the plugin."""
+    """The library's own words as Go's library has them. Other texts come from the plugin and stay."""
+    if (sizes := _TOO_LARGE.search(details)) is not None:
+        return f"grpc: received message larger than max {sizes[1]}"
     if not details.startswith("failed to connect to all addresses"):
         return details
     reason = next((text for text in _DIAL_ERRORS if text in details), details)

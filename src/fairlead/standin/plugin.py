@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.standin.calls import Call, Calls
@@ -38,6 +39,15 @@ def open_channel(path: Path, authority: str, redial_s: float) -> grpc.aio.Channe
     )
 
 
+def parse(message: Any, raw: bytes) -> Any:
+    """The message in these bytes. gRPC's own parsing would hand out None for bytes that are none."""
+    try:
+        return message.FromString(raw)
+    except DecodeError:
+        text = "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data"
+        raise CallFailed(grpc.StatusCode.INTERNAL, text) from None
+
+
 class Plugin:
     def __init__(self, resource: str, path: Path, calls: Calls, clock: Clock, timings: Timings, authority: str) -> None:
         self.resource = resource
@@ -48,7 +58,7 @@ class Plugin:
         self._timings = timings
         self._channel = open_channel(path, authority, timings.redial_s)
         self._closed = False
-        self._stream: grpc.aio.UnaryStreamCall[dp.Empty, dp.ListAndWatchResponse] | None = None
+        self._stream: grpc.aio.UnaryStreamCall[dp.Empty, bytes] | None = None
 
     async def dial(self) -> None:
         """Wait until the plugin answers; tries again inside the window."""
@@ -79,15 +89,14 @@ class Plugin:
 
     async def _read(self, call: Call) -> AsyncGenerator[dp.ListAndWatchResponse, None]:
         method = self._channel.unary_stream(
-            f"{_SERVICE}ListAndWatch",
-            request_serializer=dp.Empty.SerializeToString,
-            response_deserializer=dp.ListAndWatchResponse.FromString,
+            f"{_SERVICE}ListAndWatch", request_serializer=dp.Empty.SerializeToString, response_deserializer=bytes
         )
         self._stream = method(dp.Empty())
         count = 0
         try:
             # At the end of the stream gRPC reads a marker that is not a message.
-            while isinstance(message := await self._translate(self._stream.read()), dp.ListAndWatchResponse):
+            while isinstance(raw := await self._translate(self._stream.read()), bytes):
+                message = parse(dp.ListAndWatchResponse, raw)
                 count += 1
                 call.summary = f"lists={count} devices={len(message.devices)}"
                 yield message
@@ -138,13 +147,11 @@ class Plugin:
 
     async def _ask(self, method: str, request: Any, answer: Any, limit_s: float | None = None) -> Any:
         call = self._channel.unary_unary(
-            _SERVICE + method,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
+            _SERVICE + method, request_serializer=type(request).SerializeToString, response_deserializer=bytes
         )
         if self._closed:
             raise _closing()
-        return await self._translate(call(request, timeout=limit_s))
+        return parse(answer, await self._translate(call(request, timeout=limit_s)))
 
     async def _translate(self, work: Awaitable[T]) -> T:
         try:

@@ -20,7 +20,7 @@ from fairlead.standin.calls import Calls
 from fairlead.standin.changes import Tasks
 from fairlead.standin.clock import Clock, Timings, within
 from fairlead.standin.errors import CallFailed, Rejected
-from fairlead.standin.plugin import open_channel
+from fairlead.standin.plugin import open_channel, parse
 from fairlead.standin.registration import Registry, is_extended_resource
 
 _MASK = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.MOVED_FROM
@@ -165,13 +165,11 @@ class Watcher:
         self, channel: grpc.aio.Channel, path: Path, method: str, request: Any, answer: Any, limit_s: float
     ) -> Any:
         call = channel.unary_unary(
-            _SERVICE + method,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
+            _SERVICE + method, request_serializer=type(request).SerializeToString, response_deserializer=bytes
         )
 
         async def ask() -> Any:
-            return await call(request, timeout=limit_s)
+            return parse(answer, await call(request, timeout=limit_s))
 
         with self._calls.record(path.name, method, str(request).strip().replace("\n", " ")):
             try:

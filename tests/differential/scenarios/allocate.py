@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
+
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from tests.differential.plugin import device, tell_ids
 from tests.differential.stage import Stage, scenario
@@ -104,6 +106,36 @@ async def a_plugin_without_allocate(s: Stage) -> None:
     await plugin.register()
     await s.saw_numbers("registered", 1, 1)
     await s.saw_pod(await s.run("pod", 1))
+
+
+@scenario()
+async def every_code_that_allocate_can_fail_with(s: Stage) -> None:
+    plugin = await s.ready("a")
+    plugin.fail["Allocate"] = 'wörd, "quoted"\nand more'
+    for plugin.code in grpc.StatusCode:
+        if plugin.code is not grpc.StatusCode.OK:
+            name = plugin.code.name.lower().replace("_", "-")
+            await s.saw_pod(await s.run(name, 1))
+    plugin.fail["Allocate"] = ""
+    await s.saw_pod(await s.run("no-words", 1))
+
+
+@scenario()
+async def an_answer_that_is_no_message(s: Stage) -> None:
+    plugin = await s.ready("a")
+    plugin.garbage.add("Allocate")
+    await s.saw_pod(await s.run("pod", 1))
+    plugin.garbage.clear()
+    await s.saw_pod(await s.run("next", 1))
+
+
+@scenario()
+async def an_answer_too_large_for_a_message(s: Stage) -> None:
+    plugin = await s.ready("a")
+    plugin.answer = lambda _: [Answer(envs={"DIFF_LONG": "x" * 5_000_000})]
+    await s.saw_pod(await s.run("pod", 1))
+    plugin.answer = tell_ids
+    await s.saw_pod(await s.run("next", 1))
 
 
 @scenario(alike=("d1", "d2"))

@@ -91,6 +91,17 @@ async def a_list_that_just_fits(s: Stage) -> None:
 
 
 @scenario()
+async def a_list_that_is_no_message(s: Stage) -> None:
+    plugin = await s.ready("a")
+    plugin.garbage.add("ListAndWatch")
+    plugin.publish(device("a"), device("b"))
+    await s.saw_numbers("broken", 0, 1)
+    plugin.garbage.clear()
+    s.saw("register again", await plugin.register())
+    await s.saw_numbers("registered again", 2, 2)
+
+
+@scenario()
 async def the_stream_ends_at_once(s: Stage) -> None:
     plugin = await s.plugin("a")
     plugin.fail["ListAndWatch"] = "not today"

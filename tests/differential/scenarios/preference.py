@@ -107,6 +107,13 @@ async def a_plugin_that_has_a_preference_and_cannot_tell(s: Stage) -> None:
 
 
 @scenario()
+async def a_preference_that_is_no_message(s: Stage) -> None:
+    plugin = await s.ready("a", preferred=True)
+    plugin.garbage.add("GetPreferredAllocation")
+    await s.saw_pod(await s.run("pod", 1))
+
+
+@scenario()
 async def devices_of_an_init_container_must_be_included(s: Stage) -> None:
     plugin = await s.ready("a", "b", "c", preferred=True)
 

@@ -71,6 +71,26 @@ async def a_plugin_without_an_options_call(s: Stage) -> None:
 
 
 @scenario()
+async def options_that_are_no_message(s: Stage) -> None:
+    plugin = await s.plugin("a")
+    plugin.garbage.add("GetDevicePluginOptions")
+    s.saw("register", await plugin.register())
+    await s.saw_no_numbers("refused")
+
+
+@scenario()
+async def other_options_at_the_second_registration(s: Stage) -> None:
+    plugin = await s.ready("a", "b", "c")
+    plugin.prefer = lambda _: [["b"]]
+    plugin.options = dp.DevicePluginOptions(get_preferred_allocation_available=True, pre_start_required=True)
+    plugin.end_streams()
+    await s.saw_numbers("ended", 0, 3)
+    s.saw("register again", await plugin.register())
+    await s.saw_numbers("registered again", 3, 3)
+    await s.saw_pod(await s.run("pod", 1))
+
+
+@scenario()
 async def an_endpoint_that_nobody_serves(s: Stage) -> None:
     plugin = await s.plugin("a")
     # An absolute path lands under the directory, and an empty one is the directory itself.

@@ -126,3 +126,45 @@ async def a_damaged_checkpoint_is_forgotten(s: Stage) -> None:
     await s.saw_numbers("registered", 1, 1)
     await s.saw_pod(await s.run("next", 1))
     await s.saw_listed("the next one runs")
+
+
+@scenario(alone=True)
+async def a_pod_that_waits_for_its_image_needs_its_plugin(s: Stage) -> None:
+    await s.ready("a")
+    pod = await s.run("pod", 1, image=False)
+    await s.saw_listed("before")
+    await s.world.stop_kubelet()
+    await s.world.start_kubelet()
+    await s.wait_for(pod, "Failed")
+    await s.saw_pod(pod)
+
+
+@scenario(alone=True)
+async def a_pod_whose_init_container_had_a_device(s: Stage) -> None:
+    plugin = await s.ready("a", "b", preferred=True)
+    plugin.prefer = lambda asked: [sorted(asked.available_deviceIDs)[: asked.allocation_size]]
+    pod = await s.run("pod", 1, init={"first": {s.resource: 1}})
+    await s.world.stop_kubelet()
+    await s.world.start_kubelet()
+    # The init container does not run any more, so the pod needs its plugin, which is not back: it is ended. Whether
+    # its phase tells of the refusal or of how its containers ended is a matter of luck with a true kubelet.
+    await s.wait_for(pod, "Succeeded", "Failed")
+    await s.saw_listed("ended")
+    await s.back(plugin)
+    await s.saw_numbers("back", 2, 2)
+    await s.saw_pod(await s.run("next", 1))
+
+
+@scenario(alone=True)
+async def a_pod_with_a_sidecar_keeps_its_devices(s: Stage) -> None:
+    plugin = await s.ready("a", "b", "c", preferred=True)
+    plugin.prefer = lambda asked: [sorted(asked.available_deviceIDs)[: asked.allocation_size]]
+    pod = await s.run("pod", 1, sidecars={"beside": {s.resource: 1}})
+    await s.world.stop_kubelet()
+    await s.world.start_kubelet()
+    await s.saw_pod(pod)
+    await s.back(plugin)
+    await s.saw_numbers("back", 3, 3)
+    await s.saw_pod(pod, "back")
+    await s.saw_listed("back")
+    await s.saw_pod(await s.run("next", 1))

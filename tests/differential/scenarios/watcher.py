@@ -62,3 +62,32 @@ async def a_watched_plugin_without_options(s: Stage) -> None:
     await s.until_heard(plugin, "NotifyRegistrationStatus")
     await plugin.stop()
     del plugin.calls[3:]
+
+
+@scenario()
+async def a_watched_plugin_that_serves_elsewhere(s: Stage) -> None:
+    served = await s.plugin("a", "b", name="served")
+    told = await _watched(s, endpoint=str(s.world.seen_from_inside(served.path)))
+    await told.serve()
+    await s.saw_numbers("found", 2, 2)
+
+
+@scenario()
+async def a_watched_plugin_that_cannot_be_told(s: Stage) -> None:
+    plugin = await _watched(s, "a")
+    plugin.fail["NotifyRegistrationStatus"] = "not listening"
+    await plugin.serve()
+    await s.until_heard(plugin, "NotifyRegistrationStatus", 2)
+    await plugin.stop()
+    # Whether it comes to a list before it is taken out again is a matter of luck.
+    plugin.calls[:] = [call for call in plugin.calls if call[0] != "ListAndWatch"][:6]
+
+
+@scenario()
+async def a_watched_list_ends(s: Stage) -> None:
+    plugin = await _watched(s, "a")
+    await plugin.serve()
+    await s.saw_numbers("found", 1, 1)
+    plugin.end_streams()
+    await s.saw_numbers("ended", 0, 1)
+    await s.saw_no_numbers("still")

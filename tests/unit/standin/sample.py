@@ -46,6 +46,7 @@ class SamplePlugin:
         self.options = options or dp.DevicePluginOptions()
         self.calls: list[tuple[str, Any]] = []
         self.fail: dict[str, str] = {}
+        self.garbage: set[str] = set()
         self.hold: dict[str, asyncio.Event] = {}
         self.answer: Callable[[list[str]], dp.ContainerAllocateResponse | None] = self.env_answer
         self.preferred: Callable[[dp.ContainerPreferredAllocationRequest], list[str] | None] = lambda _: None
@@ -117,7 +118,7 @@ class SamplePlugin:
         unary["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
             self._list_and_watch,
             request_deserializer=dp.Empty.FromString,
-            response_serializer=dp.ListAndWatchResponse.SerializeToString,
+            response_serializer=self._writer("ListAndWatch", dp.ListAndWatchResponse),
         )
         yield grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", unary)
         if self.info is not None:
@@ -142,8 +143,12 @@ class SamplePlugin:
             return answer(message)
 
         return grpc.unary_unary_rpc_method_handler(
-            handle, request_deserializer=request.FromString, response_serializer=reply.SerializeToString
+            handle, request_deserializer=request.FromString, response_serializer=self._writer(method, reply)
         )
+
+    def _writer(self, method: str, reply: Any) -> Callable[[Any], bytes]:
+        """Writes the message; for a method in `garbage`, bytes that are none."""
+        return lambda message: b"\x0a\xff\xff" if method in self.garbage else reply.SerializeToString(message)
 
     async def _list_and_watch(self, request: dp.Empty, context: Any) -> AsyncIterator[dp.ListAndWatchResponse]:
         self._note("ListAndWatch", request)

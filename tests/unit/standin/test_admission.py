@@ -102,6 +102,22 @@ async def test_an_allocate_error_is_told_as_it_came_and_frees_the_devices(
     assert held(await kubelet.run_pod("q", one(2))) == {"Dev-1", "Dev-2"}
 
 
+async def test_an_answer_that_is_no_message_fails_the_pod(kubelet: Kubelet, plugin: SamplePlugin) -> None:
+    plugin.garbage.add("Allocate")
+    assert refused(await kubelet.run_pod("p", one(2))) == (
+        "rpc error: code = Internal desc = grpc: failed to unmarshal the received message: "
+        "proto: cannot parse invalid wire-format data"
+    )
+    plugin.garbage.clear()
+    assert held(await kubelet.run_pod("q", one(2))) == {"Dev-1", "Dev-2"}
+
+
+async def test_an_answer_over_four_mebibytes_fails_the_pod_in_gos_words(kubelet: Kubelet, plugin: SamplePlugin) -> None:
+    plugin.answer = lambda _: dp.ContainerAllocateResponse(envs={"A": "x" * 5_000_000})
+    text = refused(await kubelet.run_pod("p", one(1)))
+    assert text.startswith("rpc error: code = ResourceExhausted desc = grpc: received message larger than max (50000")
+
+
 async def test_an_empty_answer_leaks_the_devices_until_the_next_rebuild(kubelet: Kubelet, plugin: SamplePlugin) -> None:
     answer, plugin.answer = plugin.answer, lambda _: None
     pod = await kubelet.run_pod("p", one(1))

@@ -17,6 +17,12 @@ async def test_health_comes_and_goes(kubelet: Kubelet, plugin: SamplePlugin) -> 
         await wait_for_numbers(kubelet, states.count("Healthy"), 4)
 
 
+async def test_a_list_that_is_no_message_ends_the_stream(kubelet: Kubelet, plugin: SamplePlugin) -> None:
+    plugin.garbage.add("ListAndWatch")
+    plugin.publish(device("a"))
+    await wait_for_numbers(kubelet, 0, 2)
+
+
 async def test_a_device_in_use_that_turns_unhealthy_leaves_its_pod_running(
     kubelet: Kubelet, plugin: SamplePlugin
 ) -> None:
