@@ -21,14 +21,13 @@ static int level_between(const Script *script, unsigned a, unsigned b) {
     return (int)script->level_default;
 }
 
-/* Begins a call on two GPUs: a fault or a loss of either is the call's. */
+/* Begins a call on two GPUs: a loss of either is the call's, a fault that of the first. */
 static Call enter_pair(const char *function, Handle *one, Handle *other, Gpu **far) {
     Call call = enter(function, one);
     if (call.code) return call;
     *far = other ? find_gpu(call.script, other->bus_id) : NULL;
     if (!other) call.code = INVALID_ARGUMENT;
     else if (!*far || is_lost(call.script, number_of(call.script, *far))) call.code = GPU_IS_LOST;
-    else call.code = fault_of(call.script, function, number_of(call.script, *far));
     return call;
 }
 

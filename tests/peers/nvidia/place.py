@@ -1,6 +1,6 @@
 """A private root for one program: the host's files, and over them those of a machine with a simulated driver.
 
-The program gets a mount namespace of its own. Its root is an overlay: the machine's driver files on top, the host's root
+The program gets a mount namespace of its own. Its root is an overlay: the machine's files on top, the host's root
 below, so that a Python program finds its interpreter. /dev and /sys are the machine's alone; /proc is the host's with
 the machine's /proc/driver. What the program writes goes to memory and is gone with it, except in the directories that
 are shared with us.
@@ -15,7 +15,7 @@ import shlex
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,11 +40,12 @@ rm -rf {base}/made/dev {base}/made/proc {base}/made/sys
 {loader}
 mount -t overlay overlay -o lowerdir={base}/made:/,upperdir={base}/upper,workdir={base}/work {base}/root
 cd {base}/root
-mkdir -p {inside}
+mkdir -p {kubelet} {inside}
 mount --rbind /proc proc
 mount --bind {machine}/proc/driver proc/driver
 mount --bind {machine}/dev dev
 mount --bind {machine}/sys sys
+mount --bind {plugins} {kubelet}
 {binds}
 exec /usr/sbin/chroot . "$@"
 """
@@ -59,15 +60,19 @@ class Place:
         self._base = directory / "base"
         for made in (self.plugins, self.cdi, self.config, self._base):
             made.mkdir()
-        self._shared = {PLUGINS: self.plugins, CDI: self.cdi, CONFIG: self.config, CONTROL: node.control}
+        self._shared = {CDI: self.cdi, CONFIG: self.config, CONTROL: node.control}
         self._programs = dict(programs)
         for name, (major, minor) in _PLAIN_NODES.items():
             os.mknod(node.root / "dev" / name, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
         (node.root / "dev/shm").mkdir()
 
-    def command(self, words: list[str]) -> list[str]:
-        """What to run so that these words run inside. It keeps its process id: signals reach the program itself."""
-        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", self._script(), "sh", *words]
+    def command(self, words: Iterable[str], plugins: str | None = None) -> list[str]:
+        """What to run so that these words run inside. It keeps its process id: signals reach the program itself.
+
+        `plugins` is another directory than this place's own in which the kubelet's socket lies.
+        """
+        script = self._script(plugins or str(self.plugins))
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *words]
 
     def write_config(self, text: str) -> None:
         (self.config / "config.yaml").write_text(text)
@@ -83,15 +88,18 @@ class Place:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
 
-    def _script(self) -> str:
+    def _script(self, plugins: str) -> str:
         base = shlex.quote(str(self._base))
-        hide = [f"mkdir -p {base}/made/{Path(path).parent}\nmknod {base}/made/{path} c 0 0" for path in HIDDEN]
+        hidden = [path for path in HIDDEN if not (self.node.root / path).exists()]
+        hide = [f"mkdir -p {base}/made/{Path(path).parent}\nmknod {base}/made/{path} c 0 0" for path in hidden]
         binds = {**self._shared, **self._programs, **_other_mounts()}
         return _SCRIPT.format(
             base=base,
             machine=shlex.quote(str(self.node.root)),
             hide="\n".join(hide),
             loader="\n".join(_keep_loader(base)),
+            kubelet=PLUGINS.lstrip("/"),
+            plugins=shlex.quote(plugins),
             inside=" ".join(shlex.quote(path.lstrip("/")) for path, host in binds.items() if host.is_dir()),
             binds="\n".join(_bind(path, host) for path, host in binds.items()),
         )
@@ -114,7 +122,7 @@ def needs_root() -> str | None:
 
 
 def _keep_loader(base: str) -> Iterator[str]:
-    """The machine's /lib is a directory and hides the host's, which may be a link: it must hold the programs' loader."""
+    """The machine's /lib is a directory and hides the host's, which may be a link: it must hold the loader."""
     for loader in Path("/lib").glob("*-linux-gnu/ld-linux*"):
         folder = f"{base}/made{loader.parent}"
         yield f"[ ! -d {base}/made/lib ] || {{ mkdir -p {folder}; cp -L {loader} {folder}; }}"

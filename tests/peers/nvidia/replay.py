@@ -25,6 +25,7 @@ from tests.vectors.types import Error, Frames, Registration
 
 # What these need is not built: a kubelet elsewhere, streams of our own timing.
 UNPLAYABLE = {
+    "197-env-KUBELET_SOCKET-empty": "the plugin does not register, and is found by its socket",
     "427-kubelet-socket-custom": "the kubelet's socket is in another directory",
     "434-kubelet-socket-empty": "the plugin does not register, and is found by its socket",
     "481-health-two-streams": "two lists are followed at once",
@@ -246,7 +247,8 @@ class _Log:
         return [f"{level} {where}] {text[0]}" for level, where, text in self._entries if level in levels]
 
     def config(self) -> dict[str, Any] | None:
-        for _, _, text in self._entries:
+        """The last one that was told."""
+        for _, _, text in reversed(self._entries):
             whole = "\n".join(text).strip()
             if whole.startswith("Running with config:"):
                 found: dict[str, Any] = json.loads(whole.partition("\n")[2])
