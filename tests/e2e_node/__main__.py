@@ -50,6 +50,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--stage", action="store_true", help="lay out the suite's sources, print where, and end")
     parser.add_argument("--clean", action="store_true", help="remove what an earlier run has left, and end")
     asked = parser.parse_args(words)
+    if asked.write_docs and asked.only:
+        parser.error("--write-docs is for a whole run")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         if asked.stage:
@@ -79,6 +81,7 @@ def _run(asked: argparse.Namespace) -> int:
     if not specs:
         raise ValueError(f"no spec has {asked.only!r} in its name")
     began = time.monotonic()
+    _clean()  # an earlier run may have been killed
     try:
         programs = _programs()
         node.make_points()

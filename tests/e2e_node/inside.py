@@ -71,7 +71,7 @@ def _own_groups() -> list[tuple[str, str, str]]:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
         kind, _, options = right.split()[:3]
-        if kind in {"cgroup", "cgroup2"}:
+        if kind in {"cgroup", "cgroup2"} and Path(left.split()[4]).is_relative_to(CGROUPS):
             controllers = [word for word in options.split(",") if word not in {"rw", "ro", "xattr"}]
             found.append((left.split()[4], kind, ",".join(controllers)))
     return found

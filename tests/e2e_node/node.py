@@ -36,7 +36,7 @@ class Node:
         self.began_s = time.monotonic()
         with (self.place.root / "node.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e_node.enter", name],
+                [sys.executable, "-m", "tests.e2e_node.enter", name, str(os.getpid())],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -66,4 +66,4 @@ class Place:
 def hierarchies() -> list[Path]:
     """Where cgroups are mounted on this machine: one place, or one for each controller."""
     found = re.findall(r"^\S+ (\S+) cgroup2? ", Path("/proc/self/mounts").read_text(), re.MULTILINE)
-    return [Path(place) for place in found]
+    return [Path(place) for place in found if Path(place).is_relative_to(CGROUPS)]
