@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fairlead.kubelet.lifecycle import Phase
@@ -28,6 +29,9 @@ class Checks:
         self._listed: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
         # Per source: the devices it had at the last look.
         self._found: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+        # Per resource: every id that the present daemon listed since it serves the resource.
+        self._served: dict[str, set[str]] = {}
+        self._lives = 0
         self.faults: list[str] = []  # what the loop was told of and nobody handled
 
     def on_loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -40,6 +44,8 @@ class Checks:
             raise Violation(f"nobody handled: {self.faults[0]}")
         if node.kubelet.panic is not None:
             raise Violation(f"the kubelet panicked: {node.kubelet.panic}")
+        if node.unprepared:
+            raise Violation(f"not prepared: {node.unprepared[0]}")
         if end := node.daemon_end():
             raise Violation(f"the daemon ended by itself: {end}")
         journal = node.daemon.journal
@@ -61,7 +67,14 @@ class Checks:
             self._found[source] = known
 
     def _check_units(self) -> None:
-        for name, unit in self._node.daemon.supervisor.units.items():
+        units = self._node.daemon.supervisor.units
+        before = self._served if self._lives == self._node.lives else {}
+        self._lives = self._node.lives
+        self._served = {
+            name: before.get(name, set()) | {str(slot.id) for slot in unit.resource.slots}
+            for name, unit in units.items()
+        }
+        for name, unit in units.items():
             if unit.life.streams > 1:
                 raise Violation(f"{name}: {unit.life.streams} streams on one server")
             held = self._node.held(name)
@@ -97,7 +110,7 @@ class Checks:
         expected = node.expected()
         units = node.daemon.supervisor.units
         wrong += [f"{name}: not served" for name in expected.keys() - units.keys()]
-        # A device that is held as it was offered before may be kept back as it is offered now.
+        # A device that is held as it was offered before is kept back as it is offered now.
         busy = {slot.partition("::")[0] for name in units for slot in self._booked(name) - expected.get(name, set())}
         for name, unit in units.items():
             wrong += [f"{name}: {text}" for text in self._wrong_unit(name, unit, expected.get(name, set()), busy)]
@@ -113,12 +126,7 @@ class Checks:
         if endpoint is None or endpoint.stopped_at_s is not None:
             wrong.append("the kubelet has no live endpoint")
         known = node.kubelet.devices(name)
-        healthy = {slot for slot, health in known.items() if health == "Healthy"}
-        missing = {slot for slot in offered - healthy if slot.partition("::")[0] not in busy}
-        if missing or not healthy <= offered:
-            wrong.append(f"healthy but not there {sorted(healthy - offered)}, missing {sorted(missing)}")
-        if extra := known.keys() - offered - self._booked(name):
-            wrong.append(f"listed, gone and free: {sorted(extra)}")
+        wrong += _differences(known, offered, self._booked(name), self._served.get(name, set()), busy)
         return wrong
 
     def _booked(self, name: str) -> set[str]:
@@ -128,3 +136,25 @@ class Checks:
             return set()
         process.admission.free_inactive()
         return {str(slot) for (_, _, resource), grant in process.ledger if resource == name for slot in grant.ids}
+
+
+def _differences(
+    known: Mapping[str, str], offered: set[str], booked: set[str], served: set[str], busy: set[str]
+) -> Iterator[str]:
+    """Where the kubelet's list is not, to the slot, what it must be.
+
+    What is there is listed, and healthy but for what is kept back. What is gone stays listed, unhealthy, as long as a
+    pod holds it, and no longer.
+    """
+    kept_back = {slot for slot in offered if slot.partition("::")[0] in busy}
+    healthy = {slot for slot, health in known.items() if health == "Healthy"}
+    retired = known.keys() - offered
+    found = {
+        "missing": offered - known.keys(),
+        "there, but not healthy": (offered - kept_back) & (known.keys() - healthy),
+        "kept back, but healthy": kept_back & healthy,
+        "gone, but healthy": retired & healthy,
+        "gone and free, but listed": retired - booked,
+        "gone and held, but not listed": (booked & served) - offered - retired,
+    }
+    return (f"{what}: {sorted(slots)}" for what, slots in found.items() if slots)

@@ -48,12 +48,17 @@ WEIGHTS = {
     "scan-fails": 3,
     "scan-hangs": 2,
     "backend-heals": 6,
+    "prepare-fails": 1,
+    "prepare-hangs": 1,
+    "prepare-heals": 3,
     # configuration and signals
     "config-good": 7,
     "config-bad": 3,
     "config-gone": 1,
     "hangup": 3,
     "daemon-restart": 2,
+    "daemon-killed": 3,
+    "other-registration": 1,
     # pods
     "pod-comes": 14,
     "pod-goes": 8,

@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.campaign.checks import Checks, Violation
 from tests.campaign.events import QUIET, Event
 from tests.campaign.node import Node
+from tests.campaign.trouble import Troubled
 from tests.campaign.warp import WarpLoop, breathe
 
 Say = Callable[[str], None]
@@ -94,7 +95,7 @@ async def _campaign(events: Sequence[Event], seed: int, root: Path, say: Say) ->
 
 async def _life(events: Sequence[Event], seed: int, root: Path, say: Say) -> Failure | None:
     """One daemon and one kubelet through all events. The failure, if there is one, is the first."""
-    node = Node(root, seed)
+    node = Troubled(root, seed)
     checks = Checks(node)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WarpLoop)

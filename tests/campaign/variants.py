@@ -14,8 +14,9 @@ LEFT = """
   - kind: sim
     name: left
     fleet: {name: left, devices: [{count: 4, vendor: nvidia, model: H100, memory: 80GiB, numa: [0, 1]}]}"""
+# Its devices are prepared before each start of a container.
 RIGHT = """
-  - kind: sim
+  - kind: drill
     name: right
     fleet: {name: right, devices: [{count: 3, id: "MI-{n}", vendor: amd, model: MI300X, memory: 192GiB}]}"""
 THIRD = """
