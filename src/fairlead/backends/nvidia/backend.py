@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from fairlead.backends.notices import Notices
 from fairlead.backends.nvidia import devices, events
+from fairlead.backends.nvidia.caps import Names, list_names
 from fairlead.backends.nvidia.driver import Driver
 from fairlead.backends.nvidia.edits import make_edits
 from fairlead.backends.nvidia.errors import NvmlError
@@ -65,6 +66,9 @@ class NvidiaBackend:
         self._renew = False  # the session is of no more use
         self._turn = asyncio.Lock()  # who holds it may use the listener's thread
         self._wants_cdi = any(way.cdi for way in options.ways)
+        dev = f"{options.host_root.rstrip('/')}/dev"
+        self._directories = [dev, f"{dev}/nvidia-caps", *([options.cdi.directory] if self._wants_cdi else [])]
+        self._seen: Names = {}  # names of files there, when it was last scanned
         self._guards: Guards | None = None  # of what is shared by MPS
 
     # --- Devices --------------------------------------------------------------------------------------------------
@@ -72,11 +76,13 @@ class NvidiaBackend:
     async def discover(self) -> Findings:
         if self._renew or await self._ask(self._driver.is_stale, "the look for changes"):
             await self._end_session()
+        names = list_names(self._directories)
         look, site, links = await self._ask(self._look_around, "the look at all GPUs", self._options.deadline)
         shown = devices.show(look, self._options.mig)
         await self._ask(self._publish, "the writing of CDI specs", self._options.deadline, look, site)
         crowded = await self._ready_mps(look, shown.devices)
         self._look, self._site, self._devices = look, site, shown.devices
+        self._seen = names | list_names(self._directories[2:])  # specs as they are now: they were just written
         await self._listen(look)
         return Findings(shown.devices, links, problems=(*shown.problems, *self._unheard, *crowded))
 
@@ -230,20 +236,18 @@ class NvidiaBackend:
     async def _follow_files(self, sink: Sink) -> None:
         """Nodes that come or go mean GPUs that come or go; CDI specs that go must be written again."""
         stirred = asyncio.Event()
+        asked: Names = {}
         with closing(Notices(stirred.set)) as notices:
             while True:
+                # Armed before looking: what changes in between stirs again.
                 stirred.clear()
-                notices.arm(self._directories())
+                notices.arm(self._directories)
+                names = list_names(self._directories)
+                if names not in (self._seen, asked):
+                    asked = names
+                    sink.rescan()
                 await stirred.wait()
                 await self._clock.sleep(SETTLE_S)
-                sink.rescan()
-
-    def _directories(self) -> Iterable[str]:
-        dev = Path(self._options.host_root) / "dev"
-        wanted = [dev, dev / "nvidia-caps"]
-        if self._wants_cdi:
-            wanted.append(Path(self._options.cdi.directory))
-        return [str(path) for path in wanted if path.is_dir()]
 
     # --- Grants ---------------------------------------------------------------------------------------------------
 

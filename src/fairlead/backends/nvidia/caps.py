@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 _MIG_MINOR = re.compile(r"gpu(\d+)/gi(\d+)/(?:ci(\d+)/)?access (\d+)")
 
+Names = dict[str, frozenset[str]]  # by directory
 Caps = dict[tuple[int, int, int | None], int]  # (GPU minor, GPU instance, compute instance or None) to minor number
 
 
@@ -54,6 +56,11 @@ class Mark:
         found |= {f"cap {path}" for path in _below(self._root / "proc/driver/nvidia/capabilities")}
         version = _read(self._root / "sys/module/nvidia/version")
         return frozenset({*found, f"version {version}"} if version and found else found)
+
+
+def list_names(directories: Iterable[str]) -> Names:
+    """The files in some directories that are NVIDIA's by their name; none where there is no directory."""
+    return {path: frozenset(name for name in _names(Path(path)) if "nvidia" in name) for path in directories}
 
 
 def _names(directory: Path) -> list[str]:
