@@ -4,8 +4,8 @@ Each owner signs for its names in an annotation of its own, in the same patch: s
 away, and never takes away what is not its own. An annotation may be set through the status, so one rule is enough.
 
 The kubelet copies the capacity of a name it does not know into allocatable with its next report; both are written here,
-so that the scheduler need not wait for that. It sets them to 0 when its plug-in directory was empty at its start, and a
-node that is made anew has none: the watch sees it, and they are set again.
+so that the scheduler need not wait for that. It sets them to 0 when it registers its node before there is anything in
+its plug-in directory, and a node that is made anew has none: the watch sees it, and they are set again.
 """
 
 from __future__ import annotations
