@@ -13,6 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import grpc
+
+from fairlead.standin._gen import podresources_v1_pb2 as pr
 from tests.differential.runtime import container_config
 from tests.differential.world import CDI_KIND, ENV, NOTE, PLACE, Limits, PodSpec
 from tests.node.cluster import PODS_PATH, Cluster, Pod, _ctr, shape
@@ -73,8 +76,9 @@ class Truth:
         began = time.time()
         start_kubelet(wait=False)
         until(lambda: _identity(PLUGINS / "kubelet.sock") not in {None, before}, "the kubelet has its socket", POD_S)
-        # It tells of the node when it has begun to look after pods.
         until(lambda: self._cluster.heard() > began + 1, "the kubelet reports", POD_S)
+        pods = self._cluster.pods
+        until(lambda: _listed() >= {pod.name for pod in pods if not _is_over(pod)}, "the kubelet knows its pods", POD_S)
 
     async def is_alive(self) -> bool:
         """A crash takes it a moment, so there is time to see one."""
@@ -232,6 +236,27 @@ def _shapes(group: Mapping[str, Limits], script: str, **more: Any) -> list[dict[
 def _count(quantity: str) -> int:
     """Round numbers are told in thousands."""
     return int(quantity.removesuffix("k")) * (1000 if quantity.endswith("k") else 1)
+
+
+def _is_over(pod: Pod) -> bool:
+    try:
+        return pod.phase in {"Succeeded", "Failed"}
+    except RefusedError as refused:
+        return refused.code == 404
+
+
+def _listed() -> set[str]:
+    """The pods that the kubelet knows, with devices or without."""
+    with grpc.insecure_channel(f"unix://{POD_RESOURCES}") as channel:
+        call = channel.unary_unary(
+            "/v1.PodResourcesLister/List",
+            pr.ListPodResourcesRequest.SerializeToString,
+            pr.ListPodResourcesResponse.FromString,
+        )
+        try:
+            return {pod.name for pod in call(pr.ListPodResourcesRequest(), timeout=POD_S).pod_resources}
+        except grpc.RpcError:  # it is starting
+            return set()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -70,6 +70,7 @@ async def health_in_the_status_follows_the_list(s: Stage) -> None:
     await s.saw_listed("bad")
     plugin.publish(device("a"))
     await saw("well again", "'Healthy'")
+    await s.saw_numbers("well again", 1, 1)
     await plugin.stop()
     await s.saw_numbers("the plugin is gone", 0, 1)
     s.saw("the plugin is gone", await s.world.health(pod))
