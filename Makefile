@@ -48,7 +48,7 @@ e2e-node: $(VENV)/.ready ## Kubernetes' own device-plugin specs, with a Fairlead
 	@$(BIN)/python -m tests.e2e_node
 
 conformance: $(VENV)/.ready ## the conformance suite against our own plugins, and against broken ones
-	@$(BIN)/python -m pytest -m conformance -n 2 tests/system/test_conformance*.py tests/system/test_sample_plugin.py tests/unit/standin/conformance
+	@$(BIN)/python -m pytest -m conformance -n 2 tests/system/test_conformance*.py tests/system/test_sample_plugin.py tests/peers/nvidia/test_card.py tests/unit/standin/conformance
 
 campaign: $(VENV)/.ready ## 10,000 seeded faults against the daemon and a kubelet; SEED=N for others
 	@$(BIN)/python -m tests.campaign --events 10000 --seed $(or $(SEED),1)
