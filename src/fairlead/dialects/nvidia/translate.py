@@ -91,8 +91,15 @@ def _cdi(settings: Settings) -> dict[str, Any]:
 def _mps(settings: Settings, rules: list[dict[str, Any]]) -> dict[str, Any]:
     if settings.sharing[0] != "mps":
         return {}
-    shared = {rule["resource"]: rule["replicas"] for rule in rules if rule.get("replicas", 1) > 1}
-    return {"root": MPS_IN_CONTAINER, "replicas": shared} if shared else {}
+    shared = [rule for rule in rules if rule.get("replicas", 1) > 1]
+    chosen: dict[str, list[str]] = {}
+    for rule in shared:
+        match = rule.get("match", {})
+        for word in (*match.get("index", ()), *match.get("id", ()), *([match["model"]] if "model" in match else ())):
+            chosen.setdefault(rule["resource"], []).append(word)
+    replicas = {rule["resource"]: rule["replicas"] for rule in shared}
+    made = {"root": MPS_IN_CONTAINER, "replicas": replicas, "devices": chosen}
+    return {key: value for key, value in made.items() if value} if shared else {}
 
 
 # --- Rules ------------------------------------------------------------------------------------------------------------

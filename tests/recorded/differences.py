@@ -1,0 +1,48 @@
+"""Where ours answers otherwise than NVIDIA's plugin, on purpose. The guide has this table; a test compares."""
+
+from __future__ import annotations
+
+DIFFERENCES = {
+    "allocate-twice": (
+        "A request that names a device twice is refused: the kubelet never makes one, and NVIDIA's counts it as one."
+    ),
+    "allocate-nothing": (
+        "A request without a device or a container is refused; NVIDIA's starts a container without a GPU. "
+    ),
+    "allocate-order": (
+        "Devices are named in the order of their index; NVIDIA's keeps the order of the request, which is random."
+    ),
+    "annotation-key": (
+        "The key of the CDI annotation is made from the resource; NVIDIA's holds a new random UUID each time."
+    ),
+    "device-once": "A device node is named once; NVIDIA's repeats it for each replica of a GPU.",
+    "mps-only-shared": (
+        "MPS variables and mounts are for what is shared by MPS; NVIDIA's adds them to every resource. "
+    ),
+    "mig-none-cdi": "Whole GPUs with MIG on have a CDI device too; NVIDIA's names one that is not in its spec.",
+    "no-strategy": "An empty deviceListStrategy is refused unless --lenient; NVIDIA's containers get nothing.",
+    "prefer-crash": (
+        "Requests that end NVIDIA's process (a duplicate id, a padded group, one-sided links) get an answer. "
+    ),
+    "prefer-error": (
+        "A preference is never an error: the kubelet would refuse the pod. What cannot be met gets an empty answer."
+    ),
+    "prefer-tie": (
+        "Of equally good sets ours is always the same; NVIDIA's depends on the random order of the request. "
+    ),
+    "prefer-spread": "Between equally used GPUs ours takes those with the best links; NVIDIA's takes any.",
+    "prefer-pack": (
+        "Packing means the fewest GPUs, and MIG instances of one GPU; NVIDIA's fills the most used GPU first."
+    ),
+    "prefer-unmet": "must_include beyond the size, or not available, gets an empty answer; NVIDIA's repeats the ids.",
+    "prefer-large": "With 14 GPUs or more NVIDIA's own search overwrites its best answer; ours is exact.",
+    "mig-own-name": (
+        "Compute instances smaller than their GPU instance, and newer profiles, are offered by name; NVIDIA's exits."
+    ),
+    "one-gpu-fails": "A GPU that fails a call is reported and left out; NVIDIA's exits.",
+    "same-uuid": "Two GPUs with one UUID are one device, as with NVIDIA's, and are reported.",
+    "mps-waits": "Until MPS answers nothing is offered, and it is asked again at once; NVIDIA's tries every 30 s.",
+    "driver-late": (
+        "Without a driver --fail-on-init-error=false waits for it; NVIDIA's never looks again. CDI makes no difference."
+    ),
+}
