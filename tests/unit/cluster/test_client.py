@@ -11,7 +11,9 @@ from tests.apiserver.server import ApiServer, Fault
 from tests.unit.cluster.conftest import Quick
 
 from fairlead.cluster import client as client_module
+from fairlead.cluster.access import Access, parse_server
 from fairlead.cluster.client import Anything, Client, Event
+from fairlead.cluster.credentials import Fixed
 from fairlead.cluster.errors import (
     Babble,
     Busy,
@@ -20,6 +22,7 @@ from fairlead.cluster.errors import (
     Forbidden,
     Gone,
     Invalid,
+    NoAccess,
     NotFound,
     ServerFailed,
     TooSlow,
@@ -62,6 +65,14 @@ async def test_a_kept_connection_that_was_closed_is_replaced_without_a_word(
     await client.get(NODES, "n1", Anything)
     assert server.connections == 2
     assert quick.slept_s == []
+
+
+async def test_a_connection_that_was_quiet_for_long_is_not_trusted(server: ApiServer, client: Client, quick: Quick):
+    server.store.put("nodes", _node())
+    await client.get(NODES, "n1", Anything)
+    await quick.sleep(client_module.IDLE_MAX_S)
+    await client.get(NODES, "n1", Anything)
+    assert server.connections == 2
 
 
 async def test_a_list_is_read_page_by_page(server: ApiServer, client: Client):
@@ -183,6 +194,14 @@ async def test_wrong_credentials_are_tried_once_more_and_never_told(server: ApiS
     assert len(server.requests) == 2
     assert "s3cret" not in str(caught.value) + repr(caught.value) + repr(vars(caught.value))
     assert server.requests[0].headers["authorization"] == "Bearer s3cret"
+
+
+async def test_a_token_that_is_no_token_is_not_sent_and_not_told(server: ApiServer, quick: Quick):
+    access = Access(parse_server(server.url), credentials=Fixed("s3cret\r\nX-Other: 1"), source="the kubeconfig")
+    with pytest.raises(NoAccess, match="the kubeconfig: the value of the header Authorization") as caught:
+        await Client(access, quick).get(NODES, "n1", Anything)
+    assert "s3cret" not in str(caught.value)
+    assert server.connections == 0
 
 
 @pytest.mark.parametrize(("code", "kind"), [(404, NotFound), (409, Conflict), (422, Invalid), (410, Gone)])

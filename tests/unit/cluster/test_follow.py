@@ -14,7 +14,7 @@ from tests.unit.cluster.conftest import Quick
 from fairlead.cluster import pods as pods_module
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import TooSlow
-from fairlead.cluster.nodes import NodeNow, NodeWatch
+from fairlead.cluster.nodes import Node, NodeMeta, NodeNow, NodeWatch
 from fairlead.cluster.pods import Container, Pod, PodCache, PodsNow
 from fairlead.model.latest import Latest
 
@@ -222,9 +222,24 @@ async def test_a_node_is_followed_from_before_it_exists_to_after_it_is_gone(serv
         server.store.put("nodes", {"metadata": {"name": "n1", "labels": {"config": "b"}}})
         await until(watch.latest, lambda now: now.node.metadata.labels == {"config": "b"})
         version = watch.latest.version
+        # An answer to a patch may overtake the events before it.
+        watch.put(Node(NodeMeta("n1", resource_version="1", labels={"config": "older"})))
+        assert watch.latest.version == version
         # A report that changes nothing we read wakes nobody.
         thing = {"metadata": {"name": "n1", "labels": {"config": "b"}}, "status": {"conditions": [{"type": "Ready"}]}}
         server.store.put("nodes", thing)
         server.store.remove("nodes", "n1")
         await until(watch.latest, lambda now: now.node is None)
         assert watch.latest.version == version + 1
+
+
+async def test_a_node_that_cannot_be_seen_is_told_and_seen_again(server: ApiServer, client: Client):
+    server.store.put("nodes", {"metadata": {"name": "n1"}})
+    server.allowed = set()
+    watch = NodeWatch(client, "n1")
+    async with running(watch.run()):
+        lost = await until(watch.latest, lambda now: bool(now.problem))
+        assert "may not list nodes" in lost.problem
+        assert not lost.complete
+        server.allowed = None
+        await until(watch.latest, lambda now: now.node is not None and not now.problem)
