@@ -58,7 +58,7 @@ WEIGHTS = {
     "hangup": 3,
     "daemon-restart": 2,
     "daemon-killed": 3,
-    "other-registration": 1,
+    "other-registration": 3,
     # pods
     "pod-comes": 14,
     "pod-goes": 8,

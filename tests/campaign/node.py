@@ -35,6 +35,7 @@ class Node:
         self.variant = VARIANTS[0]
         self.watched = False  # the kubelet's plugin watcher finds us, instead of our calling it
         self.lives = 0  # of the daemon
+        self.turns = 0  # events that may change which devices are known, or who is asked about them
         self.unprepared: list[str] = []  # containers that started on devices which nobody had prepared
         self.grants: dict[str, tuple[Pod, dict[str, Any]]] = {}  # what each running pod got, by uid
         self._foreign: list[socket.socket] = []
@@ -148,16 +149,17 @@ class Node:
             self._check_prepared(await self.kubelet.run_pod(name, {"main": limits}), before)
         self._see_pods()
 
-    def _preparing(self) -> tuple[object, set[str], dict[str, int]]:
+    def _preparing(self) -> tuple[tuple[object, int], set[str], dict[str, int]]:
         """Who would be asked to prepare a container now, which devices he knows, and what is prepared so far."""
         process = self.kubelet._process
         endpoint = process.table.endpoints.get(AMD) if process else None
-        return endpoint, {str(device.id) for device in self.daemon.inventory.devices}, dict(drill.MOOD.prepared)
+        known = {str(device.id) for device in self.daemon.inventory.devices}
+        return (endpoint, self.turns), known, dict(drill.MOOD.prepared)
 
-    def _check_prepared(self, pod: Pod, before: tuple[object, set[str], dict[str, int]]) -> None:
-        main, (endpoint, known, counts), now = pod.containers["main"], before, self._preparing()
+    def _check_prepared(self, pod: Pod, before: tuple[tuple[object, int], set[str], dict[str, int]]) -> None:
+        main, (whom, known, counts), now = pod.containers["main"], before, self._preparing()
         # A kubelet that has lost the plugin, or just found it, starts containers without asking it.
-        if main.state != "running" or now[0] is not endpoint or getattr(endpoint, "plugin", None) is None:
+        if main.state != "running" or now[0] != whom or getattr(whom[0], "plugin", None) is None:
             return
         for slot in main.devices.get(AMD, ()):
             device = slot.partition("::")[0]

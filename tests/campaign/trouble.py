@@ -26,6 +26,8 @@ PODS_MAX = 6
 CARDS_MAX = 9
 KINDS = ("transient", "needs-reset", "permanent", "application")
 DAY_S = 86_400.0
+# Events that leave the devices that are known, and the daemon, as they are.
+STEADY = {"pod-comes", "pod-goes", "pod-ends", "container-restarts", "status", "fail", "clear", "flap", "time-passes"}
 
 
 class Troubled(Node):
@@ -35,6 +37,7 @@ class Troubled(Node):
 
     async def play(self, event: Event) -> None:
         rng = random.Random(event.n)
+        self.turns += event.kind not in STEADY
         if event.kind != QUIET:
             await getattr(self, "_on_" + event.kind.replace("-", "_"))(rng)
         if event.gap_s:
