@@ -191,6 +191,15 @@ async def test_a_daemon_publishes_what_its_healthy_devices_amount_to(
     assert server.store.get("nodes", "n1")["metadata"]["annotations"]["amounts.fairlead/fairlead"] == CORE
 
 
+async def test_a_plan_shows_the_amounts_without_asking_a_cluster(place: Path):
+    config = _config(place, [{"resource": CORE, "perDevice": 100}])
+    code, out, _ = await fairlead("plan", "--config", str(config))
+    assert code == 0
+    assert "AMOUNT IN NODE STATUS  NOW\nexample.com/gpu-core   400" in out
+    _, out, _ = await fairlead("plan", "--config", str(config), "--json")
+    assert json.loads(out)["amounts"] == [{"name": CORE, "amount": 400}]
+
+
 async def test_amounts_may_come_with_a_reload(server: ApiServer, env: dict[str, str], place: Path):
     config = _config(place, [])
     async with program("-m", "fairlead", "run", "--config", str(config), env=env) as daemon:

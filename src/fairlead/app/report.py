@@ -19,6 +19,7 @@ from fairlead.model.inventory import Inventory
 from fairlead.model.names import ResourceName, SlotId
 from fairlead.model.resource import Resource
 from fairlead.policy import budget
+from fairlead.policy.amounts import Amount, count
 from fairlead.policy.rules import Assignment, Hit
 
 if TYPE_CHECKING:
@@ -167,7 +168,9 @@ def find_device(inventory: Inventory, text: str) -> Device:
 # --- Plans and explanations -------------------------------------------------------------------------------------------
 
 
-def plan(inventory: Inventory, assignment: Assignment, problems: Sequence[str]) -> dict[str, Any]:
+def plan(
+    inventory: Inventory, assignment: Assignment, problems: Sequence[str], amounts: Sequence[Amount] = ()
+) -> dict[str, Any]:
     """What would be advertised, and which rule every device hit."""
     resources = []
     refused = []
@@ -190,6 +193,7 @@ def plan(inventory: Inventory, assignment: Assignment, problems: Sequence[str]) 
     devices = {device.id: device for device in inventory.devices}
     return {
         "resources": resources,
+        "amounts": [{"name": name, "amount": amount} for name, amount in count(inventory, amounts).items()],
         "devices": [device_facts(devices[hit.device]) | _hit(hit) for hit in assignment.hits],
         "problems": [*problems, *assignment.problems, *refused],
     }

@@ -185,7 +185,7 @@ def plan(config: str | None, as_json: bool, **given: str | None) -> None:
     from fairlead.policy.rules import assign  # noqa: PLC0415 - as above
 
     loaded, inventory, problems = _survey(config, given)
-    answer = report.plan(inventory, assign(inventory, loaded.rules), problems)
+    answer = report.plan(inventory, assign(inventory, loaded.rules), problems, loaded.amounts)
     _print(answer, as_json, show.plan)
     if answer["problems"]:
         sys.exit(1)

@@ -96,7 +96,10 @@ def plan(answer: Mapping[str, Any]) -> str:
             )
         )
     else:
-        blocks.append("nothing would be offered")
+        blocks.append("nothing would be offered" if not answer["amounts"] else "no device would be offered")
+    if answer["amounts"]:
+        amounts = [[row["name"], row["amount"]] for row in answer["amounts"]]
+        blocks.append(table(["AMOUNT IN NODE STATUS", "NOW"], amounts, right=(1,)))
     blocks.append(
         table(
             ["DEVICE", "ID", "MODEL", "MEMORY", "NUMA", "RESOURCE", "RULE", "WHY"],
