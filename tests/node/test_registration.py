@@ -16,6 +16,7 @@ from tests.node.conftest import Measure
 from tests.node.daemon import Fairlead, sim
 from tests.node.rig.node import start_kubelet, stop_kubelet
 from tests.node.rig.places import KUBELET
+from tests.node.rig.steps import until
 
 Make = Callable[[dict[str, Any]], Fairlead]
 
@@ -124,7 +125,8 @@ def test_the_numa_node_is_told_only_where_it_is_known(
     stop_kubelet()
     start_kubelet()
     cluster.wait_offered(resource, 1)
-    assert cluster.held(pod) == [held]
+    # A kubelet that has just started has its devices before its pods.
+    assert until(lambda: cluster.held(pod), "the kubelet says what the pod holds") == [held]
 
 
 @pytest.mark.parametrize("way", ["socket", "watcher"])
