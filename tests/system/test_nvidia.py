@@ -107,6 +107,7 @@ async def test_a_driver_that_hangs_on_one_gpu_keeps_no_pod_waiting(
         hanging = machine.driver.gpus[5].uuid
         machine.hang("nvmlDeviceGetMemoryInfo", gpu=5)
         await node.until_fact("unhealthy", device=hanging)
+        await kubelet.wait_for_allocatable(GPU, 7, PATIENCE_S)
         pod = await asyncio.wait_for(kubelet.run_pod("train", {"main": {GPU: 7}}), PATIENCE_S)
         assert pod.phase == "Running", pod.message
         assert not any(fact.kind == "unhealthy" and fact.keys["device"] != hanging for fact in node.facts)

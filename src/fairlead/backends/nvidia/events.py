@@ -33,6 +33,7 @@ class Events:
         self._nvml: Nvml | None = None
         self._set: EventSet | None = None
         self._uuids: dict[Handle, str] = {}
+        self._error: NvmlError | None = None  # of the last wait, not told yet
         self.waiting = False  # the thread is in a wait
         self.ending = False  # set by the loop: the thread lets go of everything when it next can
 
@@ -64,6 +65,9 @@ class Events:
         """What happened, the oldest first; empty when nothing did. NvmlError when the set is of no more use."""
         if self._nvml is None or self._set is None:
             return ()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         found: list[Report] = []
         self.waiting = True
         try:
@@ -75,10 +79,10 @@ class Events:
                 if len(found) >= _AT_ONCE:
                     break
                 event = self._nvml.wait(self._set, 0)
-        except NvmlError:
-            # What came before the error is told now; the error comes again, or it is over.
+        except NvmlError as error:
             if not found:
                 raise
+            self._error = error  # it is told once; what came before it goes first
         finally:
             self.waiting = False
             if self.ending:
@@ -87,7 +91,7 @@ class Events:
 
     def close(self) -> None:
         nvml, events = self._nvml, self._set
-        self._nvml, self._set, self._uuids = None, None, {}
+        self._nvml, self._set, self._uuids, self._error = None, None, {}, None
         if nvml is not None:
             with suppress(NvmlError):
                 if events is not None:
