@@ -78,12 +78,13 @@ class NvidiaBackend:
             await self._end_session()
         names = list_names(self._directories)
         look, site, links = await self._ask(self._look_around, "the look at all GPUs", self._options.deadline)
+        # Before anything else can fail: GPUs that are offered already must not go unheard.
+        await self._listen(look)
         shown = devices.show(look, self._options.mig)
         await self._ask(self._publish, "the writing of CDI specs", self._options.deadline, look, site)
         crowded = await self._ready_mps(look, shown.devices)
         self._look, self._site, self._devices = look, site, shown.devices
         self._seen = names | list_names(self._directories[2:])  # specs as they are now: they were just written
-        await self._listen(look)
         return Findings(shown.devices, links, problems=(*shown.problems, *self._unheard, *crowded))
 
     async def _ask(self, fn: Callable[..., R], what: str, deadline_s: float = DEADLINE_S, *args: Any) -> R:

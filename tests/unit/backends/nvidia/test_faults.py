@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.clock import FakeClock
 
 from fairlead.backends.nvidia import nvml, open_backend
 from fairlead.backends.nvidia.devices import reach
-from fairlead.backends.nvidia.faults import Faults, xids_from_env
+from fairlead.backends.nvidia.faults import TABLE, Faults, xids_from_env
 from fairlead.backends.nvidia.spec import IGNORED_XIDS, Fault, Health, Scope
 from fairlead.backends.strict import Seconds
 from fairlead.model.device import Device
@@ -109,3 +111,10 @@ def test_a_fault_reaches_its_instance_or_all_of_its_gpu(
     gpu: str, gi: int | None, ci: int | None, scope: Scope, reached: list[str]
 ) -> None:
     assert [device.id for device in reach((WHOLE, *PARTS), gpu, gi, ci, scope)] == reached
+
+
+def test_the_guide_has_the_whole_table() -> None:
+    guide = Path("docs/guide/nvidia-health.md").read_text()
+    for code, line in TABLE.items():
+        hold = "" if line.hold_s is None else f"{line.hold_s:g} s"
+        assert f"| `{code}` | {line.message} | {line.kind.value} | {hold} |" in guide

@@ -163,6 +163,16 @@ async def test_events_go_on_after_gpus_came_and_went(node: Node) -> None:
         await notes.wait_for("fault", five[4].uuid, "xid-79")
 
 
+async def test_a_change_that_is_refused_leaves_nobody_unheard(node: Node) -> None:
+    async with watched(node, mig="single") as (backend, notes):
+        parts = partitioned(node.driver.gpus[0], "7g.40gb")
+        node.become(replace(node.driver, gpus=(parts, *node.driver.gpus[1:])))
+        with pytest.raises(BackendError, match="same migEnabled value"):
+            await backend.discover()
+        node.xid(2, 79)
+        await notes.wait_for("fault", uuid(node, 2), "xid-79")
+
+
 async def test_a_hang_is_told_of_its_gpu_and_the_others_have_no_data(node: Node) -> None:
     async with watched(node) as (backend, _):
         found = (await backend.discover()).devices
