@@ -43,7 +43,7 @@ def the_library_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(name: str, directory: Path) -> Seen:
     seen = asyncio.run(replay(CASES[name], directory))
-    seen_differences.update(seen.differences)
+    seen_differences.update(seen.verdict.differences)
     return seen
 
 
@@ -53,8 +53,8 @@ def test_what_nvidia_serves_ours_serves(name: str, tmp_path: Path):
     assert not seen.problem
     recorded = {key for key in CASES[name].result.resources if "(" not in key}  # (second stream) is no resource
     assert seen.resources.keys() == recorded
-    assert not seen.faults
-    assert seen.differences <= DIFFERENCES.keys()
+    assert not seen.verdict.faults
+    assert seen.verdict.differences <= DIFFERENCES.keys()
 
 
 @pytest.mark.parametrize("name", REFUSED)
