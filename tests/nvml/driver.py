@@ -40,6 +40,7 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
     gpu_nodes: bool = True
     driver_root: str | None = None  # where the driver's own files lie, if not at /
     driver_root_has_dev: bool = False
+    driver_root_has_caps: bool = True  # and in it the capability nodes of MIG
     driver_files: tuple[str, ...] = ()  # lib/NAME: beside the library; NAME -> TARGET: a symbolic link
     files: dict[str, str] = {}
     machine: str = "Simulated Machine"

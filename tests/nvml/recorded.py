@@ -22,6 +22,7 @@ def from_recording(recorded: dict[str, Any]) -> Driver:
         gpu_nodes=recorded["gpu_dev_nodes"],
         driver_root=recorded["driver_root_ctr_path"],
         driver_root_has_dev=recorded.get("driver_root_has_dev", False),
+        driver_root_has_caps=False,
         driver_files=tuple(recorded["driver_files"]),
         files=recorded["files"],
         machine=recorded["machine_type"],

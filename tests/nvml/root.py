@@ -78,7 +78,10 @@ def plan(driver: Driver) -> Plan:
         for gpu in driver.gpus:
             entries |= _pci(gpu)
     if driver.driver_root and driver.driver_root_has_dev:
-        entries |= _nodes(driver, f"{driver.driver_root}/dev")
+        nodes = _nodes(driver, f"{driver.driver_root}/dev")
+        entries |= {
+            path: node for path, node in nodes.items() if driver.driver_root_has_caps or "/nvidia-caps/" not in path
+        }
     return entries | {path: Text(content) for path, content in driver.files.items()}
 
 
@@ -156,14 +159,14 @@ def _libraries(driver: Driver) -> Plan:
 
 def _nodes(driver: Driver, dev: str) -> Plan:
     names = [path.removeprefix("/dev/") for path in driver.dev_nodes]
+    names += [f"dri/card{gpu.drm[0]}" for gpu in driver.gpus if gpu.drm]
+    names += [f"dri/renderD{gpu.drm[1]}" for gpu in driver.gpus if gpu.drm]
     if driver.gpu_nodes:
         names += [f"nvidia{gpu.minor}" for gpu in driver.gpus]
-        names += [f"dri/card{gpu.drm[0]}" for gpu in driver.gpus if gpu.drm]
-        names += [f"dri/renderD{gpu.drm[1]}" for gpu in driver.gpus if gpu.drm]
         if any(gpu.mig_current for gpu in driver.gpus):
             names += [f"nvidia-caps/nvidia-cap{minor}" for minor in driver.minors().values()]
     found = {f"{dev}/{name}": _node(name) for name in names}
-    for gpu in driver.gpus if driver.gpu_nodes else ():
+    for gpu in driver.gpus:
         if gpu.drm:
             by_path = f"{dev}/dri/by-path/pci-{gpu.address}"
             found[f"{by_path}-card"] = Symlink(f"../card{gpu.drm[0]}")

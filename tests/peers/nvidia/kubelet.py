@@ -154,9 +154,9 @@ class Kubelet:
             await self._socket.stop()
 
     async def _register(self, request: dp.RegisterRequest) -> None:
+        self.registrations.append(request)
         if self.refuses is not None:
             raise Rejected(self.refuses)
-        self.registrations.append(request)
         if old := self.followed.get(request.resource_name):
             await old.close()
         self.followed[request.resource_name] = Followed(self.plugins / request.endpoint, self._news)

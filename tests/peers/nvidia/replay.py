@@ -28,6 +28,7 @@ UNPLAYABLE = {
     "197-env-KUBELET_SOCKET-empty": "the plugin does not register, and is found by its socket",
     "427-kubelet-socket-custom": "the kubelet's socket is in another directory",
     "434-kubelet-socket-empty": "the plugin does not register, and is found by its socket",
+    "480-life-retry-still-failing": "nothing is to happen for 32 s",
     "481-health-two-streams": "two lists are followed at once",
     "482-health-late-stream": "the list is followed late, on purpose",
 }
