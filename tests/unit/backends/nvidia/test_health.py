@@ -16,7 +16,7 @@ from tests.nvml.node import DOUBLE_BIT_ECC, SINGLE_BIT_ECC
 from tests.unit.backends.nvidia.drivers import installed, opened
 from tests.unit.backends.sink import Notes
 
-from fairlead.backends.nvidia import NvidiaBackend
+from fairlead.backends.nvidia import NvidiaBackend, events
 from fairlead.model.errors import BackendError
 
 
@@ -113,8 +113,16 @@ async def test_a_lost_gpu_is_told_at_once_and_its_neighbours_are_well(node: Node
         assert [await backend.probe(device) for device in found.devices] == [None, None, None]
 
 
-async def test_an_error_of_the_event_set_withdraws_nobody(node: Node) -> None:
+async def test_an_error_of_the_event_set_withdraws_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes()
+    opens: list[object] = []
+    start = events.Events.open
+
+    def count(self: events.Events, nvml: Any, uuids: Any) -> tuple[str, ...]:
+        opens.append(uuids)
+        return start(self, nvml, uuids)
+
+    monkeypatch.setattr(events.Events, "open", count)
     async with opened(node) as backend:
         await backend.discover()
         watch = asyncio.create_task(backend.watch(notes))
@@ -122,8 +130,10 @@ async def test_an_error_of_the_event_set_withdraws_nobody(node: Node) -> None:
         with pytest.raises(BackendError, match="nvmlEventSetWait"):
             await asyncio.wait_for(watch, 10)
         assert notes.take() == [("rescan",)]
-        # The scan that was asked for listens anew.
+        # The scan that was asked for listens anew; the next one has no reason to.
         await backend.discover()
+        await backend.discover()
+        assert len(opens) == 2
         watch = asyncio.create_task(backend.watch(notes))
         node.xid(0, 79)
         await notes.wait_for("fault", uuid(node, 0), "xid-79")
