@@ -184,6 +184,10 @@ class Daemon:
             await self.read_holders()
         self._ready = True
         self.settle()
+        if not self.supervisor.units:
+            self.journal.record(
+                "nothing-offered", reason="; ".join(problems) or "no device was found that a rule takes"
+            )
         asyncio.get_running_loop().call_later(WARM_UP_AFTER_S, _warm_up)
         # Pods may hold what an earlier daemon offered under other rules.
         await self.read_holders()

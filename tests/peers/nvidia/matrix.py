@@ -1,6 +1,6 @@
 """Settings and machines put together: what is asked of NVIDIA's plugin and of ours, side by side.
 
-Owns the choice of combinations and the requests. A combination has the shape of a recording, so that it is played alike.
+Owns the choice of combinations and the requests. A combination has the shape of a recording and is played like one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LISTS = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri", "envvar,cdi-cr
 IDS = ("uuid", "index")
 SHARING = {
     "none": "",
-    "ts2": "timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}, {name: nvidia.com/mig-1g.5gb, replicas: 2}]}",
+    "ts2": "timeSlicing: {resources: [{name: gpu, replicas: 2}, {name: mig-1g.5gb, replicas: 2}]}",
     "ts3fail": "timeSlicing: {failRequestsGreaterThanOne: true, resources: [{name: nvidia.com/gpu, replicas: 3}]}",
     "ts4rename": "timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 4}]}",
     "mps2": "mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}",

@@ -30,7 +30,8 @@ def our_plugin(*more: str) -> Program:
     """`fairlead nvidia` from this work tree."""
     source = Path(fairlead.__file__).parents[1]
     env = {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-    return Program((sys.executable, "-m", "fairlead", "nvidia", *more), env)
+    states = {" nothing-offered ": "waiting"}  # for devices, for a driver, for MPS: it looks again
+    return Program((sys.executable, "-m", "fairlead", "nvidia", *more), env, states=states)
 
 
 def _nvidia(name: str) -> Program:

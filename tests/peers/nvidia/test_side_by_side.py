@@ -48,6 +48,9 @@ async def our_lists(vector: Vector, directory: Path, monkeypatch: pytest.MonkeyP
 
 def judge(theirs: Result, ours: Result, seen: Seen) -> Verdict:
     verdict = Verdict()
+    if ours.state == "waiting" and theirs.state in {"idle", "retrying"}:
+        verdict.differences.add("driver-late" if theirs.state == "idle" else "mps-waits")
+        return verdict
     if theirs.state != ours.state or (theirs.exit_code or 0) != (ours.exit_code or 0):
         verdict.faults.append(f"state {ours.state} ({ours.exit_code}), not {theirs.state} ({theirs.exit_code})")
         return verdict
