@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-MOST = 5.0  # a limit is stretched by at most this many times itself: a process that never rests always waits for a core
+# A limit is stretched by at most so much, and so many times itself: a process that never rests always waits for a core.
+MOST_S, MOST_TIMES = 10.0, 10.0
 FRESH_S = 0.1  # a look at the threads is good for so long; an older one gives a little more time, never less
 SHORTEST_S = 0.002  # what is left of a limit, and not worth another wait
 PROC = Path("/proc")
@@ -83,7 +84,7 @@ class Span:
         """What the machine took since the limit began."""
         now = self._pace.waits()
         lost_s = sum(max(0.0, waited_s - self._before.get(thread, 0.0)) for thread, waited_s in now.items())
-        return min(lost_s, self._limit_s * MOST, self._pace.now() - self._began_s)
+        return min(lost_s, MOST_S + MOST_TIMES * self._limit_s, self._pace.now() - self._began_s)
 
     def left_s(self) -> float:
         """What is left of the limit: never more than one look at the clock would say, and 0 when it is over."""

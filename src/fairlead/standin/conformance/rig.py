@@ -289,12 +289,18 @@ class Rig:
 
     async def run_pod(self, count: int) -> Pod:
         """A pod that asks for so many devices, and must run."""
-        self._pods += 1
-        pod = await self.kubelet.run_pod(f"pod-{self._pods}", {"main": {self.resource: count}})
-        if pod.phase != "Running" or pod.containers["main"].state != "running":
-            reason = pod.message or pod.containers["main"].message
-            raise Broken(f"a pod that asks for {count} does not run: {reason}")
-        return pod
+        while True:
+            self._pods += 1
+            since = len(self.registrations)
+            pod = await self.kubelet.run_pod(f"pod-{self._pods}", {"main": {self.resource: count}})
+            if pod.phase == "Running" and pod.containers["main"].state == "running":
+                return pod
+            what = f"a pod that asks for {count} does not run: {pod.message or pod.containers['main'].message}"
+            if self.streaming and len(self.registrations) == since:
+                raise Broken(what)
+            # It came while the plugin was registering once more, as after a restart it may: that is not the question.
+            await self.kubelet.delete_pod(pod)
+            await self.registered_again(what, since - 1)
 
     async def registered_again(self, what: str, since: int, limit_s: float | None = None) -> None:
         """A Register after the first `since` ones, and a list after it."""

@@ -27,7 +27,7 @@ KUBELET = DIR / "kubelet.sock"
 RESOURCE = "example.com/x" if FAULT != "name" else "Example.com/x"
 STAYS = {"keeps-socket", "litter"}
 POLL_S = 0.02
-STREAM_S = 2.5  # registered, and no stream so long: register again
+STREAM_S = 6.0  # registered, and no stream so long: register again
 LATE_S = 2.0  # what two mistakes wait for, so that the other side is sure to be first, however busy the machine
 
 

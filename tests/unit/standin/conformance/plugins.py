@@ -11,7 +11,7 @@ from fairlead.standin.conformance.scenario import Scenario
 ROOT = Path(__file__).parents[4]
 BROKEN = (sys.executable, "-m", "tests.unit.standin.conformance.broken")
 # Long enough for a good plugin, short enough to wait for a bad one. It does not run out while there is no free core.
-PATIENCE = Patience(wait_s=6.0, call_s=3.0, end_s=2.0, quiet_s=0.5, refuse_s=1.0, slow_s=0.5, silence_s=6.0)
+PATIENCE = Patience(wait_s=6.0, call_s=3.0, end_s=2.0, quiet_s=0.5, refuse_s=1.0, slow_s=0.5, silence_s=12.0)
 
 
 def pick(ids: str) -> list[Scenario]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.standin.conformance.pace import MOST, Pace
+from fairlead.standin.conformance.pace import MOST_S, MOST_TIMES, Pace
 
 LIMIT_S = 10.0
 PLUGIN, CHILD = 71, 72
@@ -84,7 +84,7 @@ def test_a_process_that_never_rests_does_not_stretch_a_limit_for_ever(pace: Pace
     threads.put(PLUGIN, 0.0)
     span = pace.begin(LIMIT_S)
     threads.put(PLUGIN, 10_000.0)
-    watch.now_s += LIMIT_S * MOST
+    watch.now_s += LIMIT_S * MOST_TIMES + MOST_S
     assert span.left_s() == pytest.approx(LIMIT_S)
     watch.now_s += LIMIT_S
     assert span.left_s() == 0
