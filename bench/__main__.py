@@ -1,4 +1,4 @@
-"""`python -m bench`: our daemon beside an empty grpc.aio plugin and an empty grpc-go plugin, in one run.
+"""`python -m bench`: our daemon beside an empty grpc.aio plugin, an empty grpc-go plugin and NVIDIA's, in one run.
 
 Owns the order of the rounds, the progress lines and the command line. How to read the table: bench/README.md.
 """
@@ -15,13 +15,15 @@ import platform
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bench import contestants, measure, placement, report
+from bench import contestants, measure, nvidia, placement, report
 from bench.process import PluginFailedError
-from bench.rows import OURS, TARGETS, Results
+from bench.rows import OURS, TRANSPORT, Results
 from tests import toolchain
 from tests.interop.go_kubelet import GoError, GoKubelet
+
+from fairlead._version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,14 +31,15 @@ if TYPE_CHECKING:
     from bench.contestants import Contestant
     from bench.measure import Effort, OpenKubelet
 
-GROUPS = ("start", "calls", "restart", "memory", "idle", "slots", "placement")
+GROUPS = ("start", "calls", "restart", "memory", "idle", "slots", "placement", "nvidia")
 SLOTS = 60_000
 
 
 class Bench:
     def __init__(self, effort: Effort, groups: frozenset[str]) -> None:
         self.effort, self.groups = effort, groups
-        self.results = Results()
+        self.results = Results(TRANSPORT)
+        self.sheets = [self.results]
         self.notes: list[str] = []
         self.began = time.monotonic()
         self.field: list[Contestant] = [contestants.ours(), contestants.aio()]
@@ -66,6 +69,17 @@ class Bench:
             self.say("placement, in process")
             for numbers in placement.measure(self.effort.rounds):
                 self.results.add(OURS, numbers)
+        if "nvidia" in self.groups:
+            await self.run_nvidia()
+
+    async def run_nvidia(self) -> None:
+        without_go = len(self.field) < len(TRANSPORT.others) + 1
+        if reason := "its own client needs Go" if without_go else nvidia.missing():
+            self.notes.append(f"NVIDIA's plugin was not measured: {reason}")
+            return
+        match = nvidia.Match(self.effort, self.open_kubelet, self.say)
+        self.sheets.append(match.results)
+        await match.run()
 
     async def run_rounds(self) -> None:
         for contestant in self.field:
@@ -152,12 +166,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("bench: interrupted; every process it started is stopped", file=sys.stderr)
         return 130
-    print(report.render(bench.results, bench.notes))
+    print(report.render(bench.sheets, bench.notes))
     if given.json:
-        facts = {"python": platform.python_version(), "cores": os.cpu_count(), "quick": given.quick}
-        given.json.write_text(json.dumps(report.as_json(bench.results, facts, bench.notes), indent=2) + "\n")
-    missed = [target for target in TARGETS if (verdict := bench.results.judge(target)) and not verdict[1]]
+        content = report.as_json(bench.sheets, facts(effort, quick=given.quick), bench.notes)
+        given.json.write_text(json.dumps(content, indent=2) + "\n")
+    missed = [target for results in bench.sheets for target in results.missed()]
     return 1 if given.strict and missed else 0
+
+
+def facts(effort: Effort, *, quick: bool) -> dict[str, Any]:
+    """What the numbers depend on."""
+    found: dict[str, Any] = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "fairlead": __version__,
+        "python": platform.python_version(),
+        "nvidia": nvidia.version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "rounds": effort.rounds,
+        "quick": quick,
+    }
+    with contextlib.suppress(toolchain.ToolchainMissingError):
+        found["go"] = toolchain.find_go()[1]
+    return found
 
 
 if __name__ == "__main__":

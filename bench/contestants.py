@@ -44,6 +44,7 @@ class Contestant:
     name: str
     resource: str
     launch: Launch
+    gated: bool = False  # its command lays out a root first, see process.GATE
 
 
 def ours(slots_per_device: int = 1) -> Contestant:

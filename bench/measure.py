@@ -84,7 +84,7 @@ async def staged(contestant: Contestant, open_kubelet: OpenKubelet) -> AsyncIter
         command = contestant.launch(directory)
         async with open_kubelet(directory) as kubelet:
             await kubelet.ask("listen")
-            async with running(command, Path(home, "log")) as plugin:
+            async with running(command, Path(home, "log"), gated=contestant.gated) as plugin:
                 try:
                     registered, listed = await _first_list(kubelet, contestant, plugin)
                     yield Stage(contestant, kubelet, plugin, registered["registered_ns"], listed)
@@ -133,6 +133,7 @@ async def call_times(stage: Stage, effort: Effort) -> dict[str, float]:
         "allocate_p50": alone["spread"]["p50_us"] / 1e3,
         "allocate_p99": alone["spread"]["p99_us"] / 1e3,
         "admit_p50": admit["spread"]["p50_us"] / 1e3,
+        "admit_p99": admit["spread"]["p99_us"] / 1e3,
         "in_flight": flight["calls_per_s"],
     }
 

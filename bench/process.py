@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import shutil
+import socket
 import tempfile
 import time
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 STOP_S = 5.0
+READY_S = 30.0
 CPUCLOCK_SCHED = 2  # Linux: which of a process's CPU clocks; this one counts nanoseconds on a core
 
 
@@ -65,29 +67,59 @@ class Running:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
+# What a command may run before the measured program: it says on its standard input, a socket, that all is laid out, and
+# waits there for the word.
+GATE = ("sh", "-c", 'echo ready >&0 && read go && exec "$@" </dev/null', "sh")
+
+
 @contextlib.asynccontextmanager
-async def running(command: Sequence[str | Path], log: Path) -> AsyncIterator[Running]:
-    """Starts a process and, at the end, stops it and waits for it."""
+async def running(command: Sequence[str | Path], log: Path, *, gated: bool = False) -> AsyncIterator[Running]:
+    """Starts a process and, at the end, stops it and waits for it. Gated: its time begins at the end of its GATE."""
     # The same for all, whatever the user's shell says of Python: byte code is kept, as that of an installed program is,
     # but not in the work tree.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     env |= {"PYTHONUNBUFFERED": "1", "PYTHONPYCACHEPREFIX": byte_code()}
-    with log.open("ab") as sink:
+    ours, theirs = socket.socketpair()
+    with log.open("ab") as sink, ours, theirs:
         started_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, env=env
+            *command, stdin=theirs.fileno() if gated else asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, env=env
         )
+        theirs.close()
+        if gated:
+            started_ns = await _open_gate(process, ours)
     try:
         yield Running(process.pid, started_ns, process, log)
     finally:
-        if process.returncode is None:
-            process.terminate()
-            try:
-                async with asyncio.timeout(STOP_S):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        await _stop(process)
+
+
+async def _open_gate(process: asyncio.subprocess.Process, gate: socket.socket) -> int:
+    """Lets the program go, and says when."""
+    loop = asyncio.get_running_loop()
+    gate.setblocking(False)
+    try:
+        async with asyncio.timeout(READY_S):
+            ready = await loop.sock_recv(gate, 16)
+            started_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            if ready:
+                await loop.sock_sendall(gate, b"go\n")
+    except BaseException:
+        await _stop(process)
+        raise
+    return started_ns  # where it ended before it was ready, whoever waits for its registration sees that
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(STOP_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 @functools.cache

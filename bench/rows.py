@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
-OURS, AIO, GO = "fairlead", "grpc.aio", "grpc-go"
+OURS, AIO, GO, NVIDIA = "fairlead", "grpc.aio", "grpc-go", "NVIDIA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ ROWS = (
     Row("allocate_p50", "Allocate p50", "ms"),
     Row("allocate_p99", "Allocate p99", "ms"),
     Row("admit_p50", "preferred + Allocate p50", "ms"),
+    Row("admit_p99", "preferred + Allocate p99", "ms"),
     Row("in_flight", "Allocate, 8 in flight", "calls/s", 0),
     Row("restart_registered", "kubelet restart → registered", "ms", 1),
     Row("restart_listed", "kubelet restart → first list", "ms", 1),
@@ -72,6 +73,57 @@ TARGETS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Sheet:
+    """One table: whom we are held against, and in what."""
+
+    name: str
+    title: str
+    others: tuple[str, ...]
+    rows: tuple[Row, ...]
+    targets: tuple[Target, ...]
+
+
+TRANSPORT = Sheet("transport", "our daemon beside plugins that do nothing", (AIO, GO), ROWS, TARGETS)
+PEER = Sheet(
+    "nvidia",
+    "`fairlead nvidia` beside NVIDIA's device plugin, on the same simulated driver",
+    (NVIDIA,),
+    (
+        Row("admit_p50", "8 GPUs: preferred + Allocate p50", "ms"),
+        Row("admit_p99", "8 GPUs: preferred + Allocate p99", "ms"),
+        Row("prefer_16_2", "16 GPUs: preferred, 2", "ms"),
+        Row("prefer_16_4", "16 GPUs: preferred, 4", "ms"),
+        Row("allocate_p50", "Allocate p50", "ms"),
+        Row("allocate_p99", "Allocate p99", "ms"),
+        Row("in_flight", "Allocate, 8 in flight", "calls/s", 0),
+        Row("start_registered", "start → registered", "ms", 1),
+        Row("start_listed", "start → first list", "ms", 1),
+        Row("restart_registered", "kubelet restart → registered", "ms", 1),
+        Row("restart_listed", "kubelet restart → first list", "ms", 1),
+        Row("fault_frame", "XID → list", "ms"),
+        Row("pss", "PSS", "MB", 1),
+        Row("rss", "RSS", "MB", 1),
+        Row("threads", "threads", "", 0),
+        Row("fds", "open files", "", 0),
+        Row("idle_cpu", "idle CPU", "% of a core", 3),
+    ),
+    (
+        Target("admit_p50", NVIDIA, at_most=0.25),
+        Target("admit_p99", NVIDIA, at_most=0.25),
+        Target("prefer_16_2", NVIDIA, at_most=0.001),
+        Target("prefer_16_4", NVIDIA, at_most=0.001),
+        Target("allocate_p50", NVIDIA, at_most=1.0),
+        Target("in_flight", NVIDIA, at_least=0.6),
+        Target("start_registered", NVIDIA, at_most=4),
+        Target("restart_registered", NVIDIA, at_most=1),
+        Target("fault_frame", NVIDIA, at_most=1),
+        Target("pss", NVIDIA, at_most=0.8),
+        Target("idle_cpu", NVIDIA, at_most=1),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
     median: float
     low: float
@@ -86,6 +138,7 @@ class Spread:
 class Results:
     """Samples by row and contestant, one per round, in the order of the rounds."""
 
+    sheet: Sheet
     samples: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def add(self, contestant: str, numbers: dict[str, float]) -> None:
@@ -101,6 +154,9 @@ class Results:
         ours, theirs = (self.samples.get(key, {}).get(name, []) for name in (OURS, against))
         ratios = [a / b for a, b in zip(ours, theirs, strict=False) if b]
         return Spread.of(ratios) if ratios else None
+
+    def missed(self) -> list[Target]:
+        return [target for target in self.sheet.targets if (verdict := self.judge(target)) and not verdict[1]]
 
     def judge(self, target: Target) -> tuple[float, bool] | None:
         """The number the target speaks of, and whether it is met; None where it was not measured."""

@@ -43,7 +43,8 @@ type endpoint struct {
 
 	// What ListAndWatch brought; guarded by kubelet.mu.
 	watchNs  int64
-	frameNs  int64
+	frameNs  int64 // when the first list was here
+	lastNs   int64 // and the last
 	frames   int
 	last     *pluginapi.ListAndWatchResponse
 	watchErr error
@@ -92,6 +93,19 @@ func (k *kubelet) wait(ctx context.Context, resource string, ready func(*endpoin
 			return nil, fmt.Errorf("waiting for %q: %w", resource, context.Cause(ctx))
 		}
 	}
+}
+
+// healthy counts the healthy devices of the last list. The caller holds mu.
+func (e *endpoint) healthy() int {
+	count := 0
+	if e.last != nil {
+		for _, d := range e.last.Devices {
+			if d.Health == pluginapi.Healthy {
+				count++
+			}
+		}
+	}
+	return count
 }
 
 func (k *kubelet) find(resource string) (*endpoint, error) {
@@ -215,7 +229,7 @@ func (k *kubelet) follow(e *endpoint) {
 			e.frameNs = at
 		}
 		e.frames++
-		e.last = list
+		e.last, e.lastNs = list, at
 		k.notify()
 		k.mu.Unlock()
 	}

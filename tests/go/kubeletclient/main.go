@@ -32,6 +32,7 @@ type request struct {
 	Method    string   `json:"method"`
 	After     int      `json:"after"`  // a generation: only a newer registration counts
 	Frames    int      `json:"frames"` // how many list messages to see
+	Healthy   int      `json:"healthy"`
 	// TimeoutS bounds the whole operation; DeadlineS is the gRPC deadline put on a call; CancelS cancels it.
 	TimeoutS  float64 `json:"timeout_s"`
 	DeadlineS float64 `json:"deadline_s"`

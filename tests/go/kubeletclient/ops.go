@@ -22,10 +22,12 @@ var ops = map[string]op{
 	"drop":       opDrop,
 	"registered": opRegistered,
 	"listed":     opListed,
+	"sickened":   opSickened,
 	"ended":      opEnded,
 	"devices":    opDevices,
 	"options":    opOptions,
 	"preferred":  opPreferred,
+	"prefer":     opPrefer,
 	"prestart":   opPreStart,
 	"allocate":   opAllocate,
 	"admit":      opAdmit,
@@ -101,21 +103,28 @@ func opListed(ctx context.Context, k *kubelet, r *request) (any, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	healthy := 0
-	for _, d := range e.last.Devices {
-		if d.Health == pluginapi.Healthy {
-			healthy++
-		}
-	}
 	return object{
 		"generation": e.Generation,
 		"watch_ns":   e.watchNs,
 		"frame_ns":   e.frameNs,
 		"frames":     e.frames,
 		"devices":    len(e.last.Devices),
-		"healthy":    healthy,
+		"healthy":    e.healthy(),
 		"bytes":      proto.Size(e.last),
 	}, nil
+}
+
+// opSickened waits for a list with no more than so many healthy devices and says when it came.
+func opSickened(ctx context.Context, k *kubelet, r *request) (any, error) {
+	e, err := k.wait(ctx, r.Resource, func(e *endpoint) (bool, error) {
+		return e.frames > 0 && e.healthy() <= r.Healthy, e.watchErr
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return object{"at_ns": e.lastNs, "healthy": e.healthy()}, nil
 }
 
 // opEnded waits until the list stream has ended and gives its status as the error.
@@ -174,6 +183,27 @@ func opPreferred(ctx context.Context, k *kubelet, r *request) (any, error) {
 		return nil, err
 	}
 	return plain(response)
+}
+
+// opPrefer asks the same question count times, one after the other, and gives the spread of the answers.
+func opPrefer(ctx context.Context, k *kubelet, r *request) (any, error) {
+	e, err := k.find(r.Resource)
+	if err != nil {
+		return nil, err
+	}
+	ask := preferredRequest(r)
+	call := func(ctx context.Context) error {
+		response, err := e.client.GetPreferredAllocation(ctx, ask)
+		if err == nil && (len(response.ContainerResponses) != 1 || len(response.ContainerResponses[0].DeviceIDs) != int(r.Size)) {
+			err = fmt.Errorf("%d devices expected, the answer is %v", r.Size, response.ContainerResponses)
+		}
+		return err
+	}
+	if _, err := repeat(ctx, r.Warmup, call); err != nil {
+		return nil, err
+	}
+	s, err := repeat(ctx, max(1, r.Count), call)
+	return object{"spread": s}, err
 }
 
 func opPreStart(ctx context.Context, k *kubelet, r *request) (any, error) {
