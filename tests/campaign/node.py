@@ -39,6 +39,7 @@ class Node:
         self.unprepared: list[str] = []  # containers that started on devices which nobody had prepared
         self.grants: dict[str, tuple[Pod, dict[str, Any]]] = {}  # what each running pod got, by uid
         self._foreign: list[socket.socket] = []
+        self._dead: dict[Path, tuple[int, int]] = {}  # sockets of daemons that were killed
         self._kubelet_broken = False
         self._pod_number = 0
         self._aside: set[asyncio.Task[None]] = set()
@@ -59,6 +60,9 @@ class Node:
         await self.stop_daemon()
         await self.kubelet.stop()
         self.close_foreign()
+        for path, known in self._dead.items():
+            if born(path) == known:
+                path.unlink()  # of a resource that no later daemon had; nobody else can know that it is dead
 
     def start_daemon(self) -> None:
         self.daemon = Daemon(self.load(), reload=self.load, clock=self.clock, journal=Journal(self.clock))
@@ -165,3 +169,11 @@ class Node:
             device = slot.partition("::")[0]
             if device in known & now[1] and now[2].get(device, 0) == counts.get(device, 0):
                 self.unprepared.append(f"{pod.name} started on {device}")
+
+
+def born(path: Path) -> tuple[int, int]:
+    """Tells a file from a later one of the same name."""
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return found.st_ino, found.st_ctime_ns
+    return 0, 0

@@ -19,7 +19,7 @@ from fairlead.model.errors import UsageError
 from fairlead.standin import Pod
 from tests.campaign import drill
 from tests.campaign.events import QUIET, Event
-from tests.campaign.node import Node
+from tests.campaign.node import Node, born
 from tests.campaign.variants import BAD, NVIDIA, VARIANTS
 
 PODS_MAX = 6
@@ -256,6 +256,7 @@ class Troubled(Node):
             path.unlink(missing_ok=True)  # a stranger's, if it was replaced
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(str(path))
+            self._dead[path] = born(path)
         self.write(self.variant)
         self.start_daemon()
 
