@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from tests.apiserver.server import ApiServer, Fault
 from tests.unit.cluster.conftest import Quick
@@ -107,6 +108,8 @@ async def test_a_watch_goes_on_where_it_ended_without_a_new_list(server: ApiServ
             await until(cache.latest, has(name))
             server.end_watches()
     assert len([request for request in server.requests if "watch" not in request.query]) == 1
+    since = [request.query["resourceVersion"] for request in server.requests if "watch" in request.query]
+    assert since[:3] == ["100", "101", "102"]
 
 
 async def test_a_server_that_restarts_is_found_again(server: ApiServer, patient: Client):
@@ -185,7 +188,19 @@ async def test_the_number_of_pods_is_bounded(server: ApiServer, client: Client, 
         assert (len(now.pods), now.left_out) == (3, 2)
         await server.watched()
         server.store.put("pods", pod("more"), "default")
-        await until(cache.latest, lambda now: now.left_out == 3)
+        now = await until(cache.latest, lambda now: now.left_out == 3)
+        assert len(now.pods) == 3
+
+
+async def test_a_pod_of_another_node_is_left_out_whatever_the_server_selects(server: ApiServer, client: Client):
+    cache = PodCache(client, "n1")
+    there, here = (msgspec.convert(pod("a", node=node), pods_module._PodObject) for node in ("n2", "n1"))
+    cache.put(there)
+    assert cache.now.pods == {}
+    cache.put(here)
+    assert names(cache.now) == {"a"}
+    cache.put(there)
+    assert cache.now.pods == {}
 
 
 async def test_wait_for_ends_when_the_pod_is_there(server: ApiServer, client: Client):
