@@ -1,0 +1,77 @@
+"""Pods that come and go while something else happens: which of them were refused, and when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from tests.node.cluster import POD_S, Asks, Cluster, Pod
+from tests.node.rig.steps import until
+
+PACE_S = 0.7
+OVER = {"Succeeded", "Failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    name: str
+    reason: str
+    message: str
+    at: float  # to the second, rounded down
+
+
+class Traffic:
+    """A new pod in every moment, each as short as a pod can be."""
+
+    def __init__(self, cluster: Cluster, asks: Asks) -> None:
+        self._cluster = cluster
+        self._asks = asks
+        self._pods: list[Pod] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        until(lambda: len(self._pods) > 1, "pods come")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def refused(self) -> list[Refused]:
+        """Once every pod has come to an end."""
+        seen: dict[str, Any] = {}
+
+        def settled() -> bool:
+            seen.update({pod.name: pod.look()["status"] for pod in self._pods if pod.name not in seen})
+            for name in [name for name, status in seen.items() if status.get("phase") not in OVER]:
+                del seen[name]
+            return len(seen) == len(self._pods)
+
+        until(settled, "short pods end", POD_S)
+        return [_refused(name, status) for name, status in seen.items() if status["phase"] == "Failed"]
+
+    def wait_more(self, count: int) -> None:
+        before = self.count
+        until(lambda: self.count >= before + count, "more pods come")
+
+    @property
+    def count(self) -> int:
+        return len(self._pods)
+
+    def _run(self) -> None:
+        first = time.monotonic_ns()
+        while not self._over.wait(PACE_S):
+            name = f"passes-{first % 10**6}-{len(self._pods)}"
+            with suppress(OSError):  # the API server is slow: the next one
+                self._pods.append(self._cluster.start_pod(name, self._asks, script="exit 0", restartPolicy="Never"))
+
+
+def _refused(name: str, status: Any) -> Refused:
+    at = datetime.fromisoformat(status["startTime"]).timestamp()
+    return Refused(name, status.get("reason", ""), status.get("message", ""), at)
