@@ -181,7 +181,7 @@ def facts(effort: Effort, *, quick: bool) -> dict[str, Any]:
         "fairlead": __version__,
         "python": platform.python_version(),
         "nvidia": nvidia.version(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
