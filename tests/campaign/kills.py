@@ -72,6 +72,9 @@ class Victim:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
+        # The kubelet notices on its own time; until then it would give the dead one's devices away.
+        self._process = None
+        await self._until(lambda: not self._streams(), "the kubelet never saw the end of the stream")
 
     async def end(self) -> None:
         """As a node ends it: then nothing is left of it."""
@@ -83,6 +86,7 @@ class Victim:
             raise Lost(f"it ended with {code}")
         if (self.kubelet.plugin_dir / SOCKET).exists():
             raise Lost("it ended, and its socket is still there")
+        await self.kill()
 
     # Moments to be killed at.
 
@@ -92,12 +96,15 @@ class Victim:
             "at once": lambda: True,
             "serving": lambda: self._birth() != born,
             "registering": lambda: self._registrations() > registered,
-            "streaming": lambda: self.kubelet.node().allocatable.get(RESOURCE) == COUNT,
+            "streaming": lambda: bool(self._streams()) and self.kubelet.node().allocatable.get(RESOURCE) == COUNT,
         }
         await self._until(conditions[moment], f"{moment} was never reached")
 
     def _registrations(self) -> int:
         return sum(call.method == "Register" for call in self.kubelet.calls)
+
+    def _streams(self) -> int:
+        return sum(call.method == "ListAndWatch" and call.seconds is None for call in self.kubelet.calls)
 
     def _birth(self) -> int:
         with contextlib.suppress(OSError):
@@ -133,7 +140,6 @@ class Victim:
     async def check(self) -> None:
         """After a kill and a new start: all is as it was."""
         await self.reach("streaming")
-        await self._until(lambda: self._registrations() > 0, "never registered")
         for pod, devices in self._held.values():
             if pod.phase != "Running" or dict(pod.containers["main"].devices) != devices:
                 raise Lost(f"{pod.name} had {devices}, has {pod.containers['main'].devices}, {pod.phase} {pod.message}")
@@ -166,7 +172,8 @@ async def run(root: Path, kills: int, seed: int, say: Say = lambda _: None) -> N
         except Lost as lost:
             raise Lost(f"{lost}; seed {seed}, after: {'; '.join(done[-4:])}") from None
         finally:
-            await victim.kill()
+            with contextlib.suppress(Lost):  # how it went has been said
+                await victim.kill()
 
 
 async def _kill_on(victim: Victim, kills: int, done: list[str], say: Say) -> None:
