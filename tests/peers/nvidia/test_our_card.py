@@ -23,7 +23,8 @@ async def test_every_scenario_passes() -> None:
     program = our_plugin()
     with placed(Driver(gpus=gpus("H100", 8)), program.files) as place:
         words = place.command(program.words, plugins="{dir}")
-        variables = {**program.env, "KUBELET_SOCKET": f"{PLUGINS}/kubelet.sock"}
+        # Its directory has another name in there.
+        variables = {**program.env, "KUBELET_SOCKET": f"{PLUGINS}/kubelet.sock", "FAIRLEAD_PLUGIN_DIR": PLUGINS}
         card = await run(Command(tuple(words), variables=variables), SCENARIOS, patience=Patience.of(PATIENCE_S))
     assert {one.scenario.id: one.reason for one in card.results if one.mark not in {Mark.PASS, Mark.SKIP}} == {}
     assert card.conforms

@@ -67,4 +67,4 @@ def test_a_slot_id_that_does_not(text: str, words: str) -> None:
 def test_two_vendors_gpus_have_two_sockets() -> None:
     names = [parse_resource_name(text) for text in ("nvidia.com/gpu", "amd.com/gpu")]
     assert [socket_name(name) for name in names] == ["fairlead-nvidia.com_gpu.sock", "fairlead-amd.com_gpu.sock"]
-    assert socket_name(names[0], prefix="x") == "x-nvidia.com_gpu.sock"
+    assert socket_name(names[0], "x-{name}.sock") == "x-gpu.sock"
