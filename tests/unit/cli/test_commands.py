@@ -101,7 +101,8 @@ def test_config_show_prints_what_is_in_force_and_an_example(config: str):
 def test_config_schema_is_json_and_explain_explains():
     assert json.loads(run("config", "schema").stdout)["title"] == "Fairlead configuration"
     assert "aligned" in run("config", "explain", "rules.placement").stdout
-    assert [row["key"] for row in answer("config", "explain", "scan")] == ["scan", "scan.interval", "scan.deadline", "scan.required"]
+    keys = [row["key"] for row in answer("config", "explain", "scan")]
+    assert keys == ["scan", "scan.interval", "scan.deadline", "scan.required"]
     assert run("config", "explain", "nope").exit_code == 2
 
 
