@@ -93,7 +93,7 @@ def swap(
     Refused are at most those that the kubelet meets while there is nobody to ask.
     """
     old, new = plugins
-    with Traffic(cluster, {resource: 1}) as traffic:
+    with Traffic(cluster, {resource: 1}, straight=resource == SHARED) as traffic:  # there is room for all of them
         began = time.time()
         old.end()
         cluster.wait_offered(resource, 0)

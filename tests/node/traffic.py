@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from tests.node.cluster import POD_S, Asks, Cluster, Pod
+from tests.node.rig.places import NODE
 from tests.node.rig.steps import until
 
 PACE_S = 0.7
@@ -25,11 +26,15 @@ class Refused:
 
 
 class Traffic:
-    """A new pod in every moment, each as short as a pod can be."""
+    """A new pod in every moment, each as short as a pod can be.
 
-    def __init__(self, cluster: Cluster, asks: Asks) -> None:
+    The scheduler holds pods back while the node says that it has nothing. `straight`: they go past it to the kubelet.
+    """
+
+    def __init__(self, cluster: Cluster, asks: Asks, *, straight: bool = False) -> None:
         self._cluster = cluster
         self._asks = asks
+        self._more = {"restartPolicy": "Never", **({"nodeName": NODE} if straight else {})}
         self._pods: list[Pod] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -69,7 +74,7 @@ class Traffic:
         while not self._over.wait(PACE_S):
             name = f"passes-{first % 10**6}-{len(self._pods)}"
             with suppress(OSError):  # the API server is slow: the next one
-                self._pods.append(self._cluster.start_pod(name, self._asks, script="exit 0", restartPolicy="Never"))
+                self._pods.append(self._cluster.start_pod(name, self._asks, script="exit 0", **self._more))
 
 
 def _refused(name: str, status: Any) -> Refused:
