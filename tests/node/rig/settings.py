@@ -95,6 +95,8 @@ def _kubelet() -> dict[str, Any]:
         "authorization": {"mode": "AlwaysAllow"},
         # The default is 10 s. What a test waits for should be the plugin, not the kubelet's timer.
         "nodeStatusUpdateFrequency": "1s",
+        # The default since 1.36. An older kubelet does not tell the health of devices unless it is asked to.
+        "featureGates": {"ResourceHealthStatus": True},
         # A small machine with cgroup v1 and no systemd is enough, and its firewall is left alone.
         "failCgroupV1": False,
         "makeIPTablesUtilChains": False,
