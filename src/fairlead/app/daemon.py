@@ -127,8 +127,9 @@ class Daemon:
                 self._spawn("first-scan", self._await_first_scan())
                 self._spawn("holders", self._follow_holders())
                 self._start_amounts(amounts)
-                if self._reload is not None:
-                    self._spawn("config", FileWatch(Path(self.loaded.source), self.clock).run(self.reload))
+                file = FileWatch(Path(self.loaded.source), self.clock)
+                if self._reload is not None and file.look() is not None:  # a command line is a source too, and no file
+                    self._spawn("config", file.run(self.reload))
                 await self._stopping.wait()
             if self._failure is not None:
                 raise self._failure
@@ -180,7 +181,7 @@ class Daemon:
             self._failure = BackendError("; ".join(problems))
             self.stop()
             return
-        if any(rule.also for rule in self.loaded.rules):
+        if any(rule.also or rule.memory for rule in self.loaded.rules):
             await self.read_holders()
         self._ready = True
         self.settle()

@@ -51,8 +51,10 @@ def _split(resource: Resource, grant: Grant) -> list[tuple[str, Grant]]:
     if len(groups) <= 1:
         return [(name, grant) for name in groups]
     parts = []
+    units = dict(zip((device.id for device in grant.devices), grant.units, strict=False))
     for name, devices in groups.items():
         ids = {device.id for device in devices}
         slots = tuple(slot for slot in grant.slots if resource.by_id[slot].device in ids)
-        parts.append((name, Grant(grant.resource, slots, tuple(devices))))
+        counts = tuple(units[device.id] for device in devices) if units else ()
+        parts.append((name, Grant(grant.resource, slots, tuple(devices), grant.unit_bytes, counts)))
     return parts

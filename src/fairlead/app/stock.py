@@ -12,6 +12,7 @@ from fairlead.model.health import Condition
 from fairlead.model.inventory import NO_LINKS, Findings, Inventory, Links
 from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.resource import Resource, Slot
+from fairlead.policy.memory import Share, owner_of, short_name, unit_in_use
 from fairlead.policy.retain import retain
 from fairlead.policy.rules import Assignment, Rule, assign, rule_of
 from fairlead.policy.sharing import device_of
@@ -43,6 +44,7 @@ class Ledger:
         self.problems: tuple[str, ...] = ()
         self.exclusive = False  # a device is offered in two forms
         self._claims: dict[tuple[ResourceName, SlotId], float] = {}  # handed out, and when
+        self._units: dict[ResourceName, tuple[Share, int]] = {}  # of memory, as they are cut now
         self._held: Mapping[ResourceName, frozenset[SlotId]] | None = None  # as it was last known
 
     def settle(
@@ -54,8 +56,8 @@ class Ledger:
         now_s: float,
     ) -> tuple[Resource, ...]:
         """The resources to serve now. `held` None: nobody knows who holds what, so no slot leaves."""
-        self.assignment = assign(inventory, rules)
-        offered = {resource.name: resource for resource in self.assignment.resources}
+        self.assignment = self._assign(inventory, rules, held)
+        offered = {made.name: made.follow(self._served.get(made.name)) for made in self.assignment.resources}
         plain = dict.fromkeys(
             name for rule in rules for part in (rule, *rule.also) if (name := part.resource) and not part.varies
         )
@@ -76,7 +78,9 @@ class Ledger:
             if resource is None:
                 if before is None:
                     continue  # nothing to offer yet: the kubelet hears of a resource with its first device
-                resource = replace(before, slots=(), inventory=inventory)
+                kept_on = before.slots if name in self.assignment.refused else ()
+                slots = tuple(slot for slot in kept_on if slot.device in inventory.by_id)
+                resource = replace(before, slots=slots, inventory=inventory)
                 if rule := named.get(name):
                     resource = replace(
                         resource, strategy=rule.strategy, extra=rule.extra, per_container=rule.per_container
@@ -87,7 +91,7 @@ class Ledger:
             if kept.slots or name in plain or name not in named:
                 served[name] = kept  # a name made from devices goes with the last of them
         if held:
-            served = _withhold(served, held)
+            served = _withhold(served, held, inventory)
         self.exclusive = any(rule.also for rule in rules)
         if self.exclusive:
             served, unknown = self._exclude(served, held, now_s)
@@ -95,6 +99,21 @@ class Ledger:
         self._served = served
         self.problems = tuple(problems)
         return tuple(served[name] for name in sorted(served))
+
+    def _assign(
+        self, inventory: Inventory, rules: tuple[Rule, ...], held: Mapping[ResourceName, frozenset[SlotId]] | None
+    ) -> Assignment:
+        """Keeps a unit of memory while its rule stands: ids that pods hold, or are about to, must not lose meaning."""
+        shares = {name: rule.memory for name in {**(held or {}), **self._units} if (rule := rule_of(name, rules))}
+        units = {name: unit for name, (share, unit) in self._units.items() if shares.get(name) == share}
+        for name, slots in (held or {}).items():
+            # An earlier daemon may have cut with a unit that this one would not choose.
+            if shares.get(name) is not None and name not in units and (unit := unit_in_use(slots)):
+                units[name] = unit
+        assignment = assign(inventory, rules, units)
+        cuts = ((resource, rule_of(resource.name, rules)) for resource in assignment.resources if resource.unit_bytes)
+        self._units |= {made.name: (rule.memory, made.unit_bytes) for made, rule in cuts if rule and rule.memory}
+        return assignment
 
     def claim(self, resource: ResourceName, slots: Iterable[SlotId], now_s: float) -> None:
         """Slots were just handed out. Counts until the kubelet can be expected to say so itself."""
@@ -142,16 +161,20 @@ class Ledger:
 
 
 def _withhold(
-    served: Mapping[ResourceName, Resource], held: Mapping[ResourceName, frozenset[SlotId]]
+    served: Mapping[ResourceName, Resource], held: Mapping[ResourceName, frozenset[SlotId]], inventory: Inventory
 ) -> dict[ResourceName, Resource]:
     """A device that a pod holds as it was offered before is not given to another pod as it is offered now.
 
     Rules may have moved it to another resource, or cut it into more or fewer slots.
     """
     busy = set()
+    shorts: dict[str, DeviceId] = {}
     for name, resource in served.items():
-        offered = {slot.id for slot in resource.slots if slot.retired_s is None}
-        busy |= {device_of(slot) for slot in held.get(name, frozenset()) - offered}
+        for slot in held.get(name, frozenset()):
+            known = resource.by_id.get(slot)
+            if known is None or known.retired_s is not None:
+                shorts = shorts or {short_name(device.id): device.id for device in inventory.devices}
+                busy.add(owner_of(slot, shorts) or device_of(slot))
     if not busy:
         return dict(served)
     return {

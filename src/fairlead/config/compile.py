@@ -9,12 +9,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from fairlead.backends.strict import Bytes, Path
-from fairlead.config.spec import AlsoSpec, Config, MatchSpec, Registration, RuleSpec
+from fairlead.config.spec import AlsoSpec, Config, MatchSpec, MemorySpec, Registration, RuleSpec
+from fairlead.inject.fill import EACH, MEMORY_WORDS, NAME
 from fairlead.model.device import DeviceNode
 from fairlead.model.edits import Edits, Mount
 from fairlead.model.errors import InvalidName
 from fairlead.model.names import SOCKET_NAME, ResourceName, parse_resource_name, socket_name
+from fairlead.model.resource import Strategy
+from fairlead.policy.memory import MIB, PER_CONTAINER_MAX, Share
 from fairlead.policy.rules import Match, Rule, check_rules
 
 Problem = tuple[Path, str]
@@ -29,6 +34,13 @@ _PERMISSIONS = r"(?!.*(.).*\1)[rwm]+"
 _SOCKET_NAME = r"(?!\.)(?!kubelet\.sock$)[-A-Za-z0-9_.{}]{1,100}"
 _FIELD = r"\{[A-Za-z][A-Za-z0-9_-]*\}"
 _BOUND = r"(>=|<=|>|<)\s*(.+)"
+
+# What a container is told of its share of memory, unless the rule has an environment of its own.
+SHARE_ENV = {
+    "FAIRLEAD_MEMORY_DEVICES_{resource}": "{ids}",
+    "FAIRLEAD_MEMORY_MIB_{resource}": "{memoryMib}",
+    "FAIRLEAD_MEMORY_PERCENT_{resource}": "{memoryPercent}",
+}
 
 
 def compile_rules(config: Config) -> tuple[tuple[Rule, ...], list[Problem]]:
@@ -124,16 +136,36 @@ def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
         problems.append((at, "the key 'resource' is missing. Name it, such as example.com/gpu, or set exclude: true"))
     elif spec.resource:
         resource = _resource(spec.resource, (*at, "resource"), problems)
+    memory = compile_memory(spec.memory, (*at, "memory"), problems) if spec.memory is not None else None
+    strategy, most = spec.placement, spec.per_container
+    if memory is not None:
+        strategy = Strategy.PACK if strategy is Strategy.ALIGNED else strategy
+        most = most or PER_CONTAINER_MAX
+        spec = replace(spec, env=spec.env or SHARE_ENV)
     return Rule(
         match=compile_match(spec.match, (*at, "match"), problems),
         resource=resource,
         replicas=spec.replicas,
-        strategy=spec.placement,
+        memory=memory,
+        strategy=strategy,
         extra=_edits(spec, at, problems),
-        per_container=spec.per_container,
+        per_container=most,
         also=also,
         label=f"rules[{at[-1]}]",
     )
+
+
+def compile_memory(spec: MemorySpec, at: Path, problems: list[Problem]) -> Share:
+    if spec.unit == "auto":
+        return Share(straddle=spec.straddle)
+    try:
+        unit_bytes = int(Bytes.parse(spec.unit))
+    except ValueError:
+        unit_bytes = 0
+    if unit_bytes < MIB or unit_bytes % MIB:
+        problems.append(((*at, "unit"), f"{spec.unit!r} is no unit. Write auto, or whole MiB, such as 256MiB or 1GiB"))
+        unit_bytes = MIB
+    return Share(unit_bytes, grow=spec.grow, straddle=spec.straddle)
 
 
 def _also(spec: AlsoSpec, at: Path, problems: list[Problem]) -> Rule:
@@ -201,11 +233,20 @@ def _memory(text: str, at: Path, problems: list[Problem]) -> tuple[int | None, i
 
 
 def _edits(spec: RuleSpec, at: Path, problems: list[Problem]) -> Edits:
-    problems += [
-        ((*at, "env"), f"{name!r} is not a name for an environment variable")
-        for name in spec.env
-        if not re.fullmatch(_ENV_NAME, name)
-    ]
+    shares = spec.memory is not None
+    for name in spec.env:
+        plain = name.replace(EACH, "0").replace(NAME, "X") if shares else name
+        if not re.fullmatch(_ENV_NAME, plain):
+            problems.append(((*at, "env"), f"{name!r} is not a name for an environment variable"))
+    for key, texts in (("env", spec.env), ("annotations", spec.annotations)):
+        for name, text in texts.items():
+            if shares and "{slots}" in text:
+                problems.append(
+                    ((*at, key), f"{name!r} names {{slots}}: thousands of units are too many for a variable")
+                )
+            found = [word for word in MEMORY_WORDS if f"{{{word}}}" in text]
+            if found and not shares:
+                problems.append(((*at, key), f"{name!r} names {{{found[0]}}}, which needs a rule with memory"))
     paths = [("mounts", number, mount.host, mount.container) for number, mount in enumerate(spec.mounts)]
     paths += [("devices", number, node.host, node.container) for number, node in enumerate(spec.devices)]
     for key, number, host, container in paths:

@@ -77,6 +77,21 @@ class AlsoSpec(_Spec, frozen=True):
     per_container: Annotated[int, Meta(ge=0, description="As in the rule.")] = 0
 
 
+class MemorySpec(_Spec, frozen=True):
+    """Shares devices by their memory: a slot is a unit of it, and pods ask for so many units."""
+
+    unit: Annotated[
+        str | int,
+        _doc("How much memory a slot stands for, in whole MiB. auto: the smallest that fits.", "auto", "256MiB"),
+    ] = "auto"
+    grow: Annotated[
+        bool, _doc("Whether a unit whose list the kubelet would not take is doubled until it does. Else it is refused.")
+    ] = False
+    straddle: Annotated[
+        bool, _doc("Whether the memory of one container may lie on several devices, when no single one has enough.")
+    ] = False
+
+
 class RuleSpec(_Spec, frozen=True):
     """Turns devices into a resource. Rules are tried in order; a device belongs to the first that matches."""
 
@@ -93,20 +108,26 @@ class RuleSpec(_Spec, frozen=True):
     replicas: Annotated[
         int, Meta(ge=1, le=65536, description="How many slots each device is shared as. 1: whole devices.")
     ] = 1
+    memory: Annotated[
+        MemorySpec | None, _doc("Share devices by their memory. Instead of replicas.", {"unit": "auto"})
+    ] = None
     per_container: Annotated[
-        int, Meta(ge=0, description="How many slots one container may ask for. 0: any number.")
+        int,
+        Meta(ge=0, description="How many slots one container may ask for. 0: any number; units of memory: 16384."),
     ] = 0
     also: Annotated[
         list[AlsoSpec],
         _doc("Offers the same devices in a second form, whole beside shared. Needs kubelet.podResources."),
     ] = []
     placement: Annotated[
-        Strategy, _doc("aligned: best links; pack: fill what is in use; spread: use what is least in use.")
+        Strategy,
+        _doc("aligned: best links, with memory as pack; pack: fill what is in use; spread: use what is least in use."),
     ] = Strategy.ALIGNED
     env: Annotated[
         dict[str, str],
         _doc(
-            "Environment of the container. {ids}, {indexes}, {slots}, {count} and {resource} are filled in.",
+            "Environment of the container. {ids}, {indexes}, {slots}, {count} and {resource} are filled in; "
+            "with memory also {units}, {memoryMib} and {memoryPercent}.",
             {"GPUS": "{ids}"},
         ),
     ] = {}

@@ -2,33 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from msgspec import Struct
+
 from fairlead.model.edits import Edits
-from fairlead.model.resource import Resource
+from fairlead.model.names import DeviceId
+from fairlead.model.resource import Resource, Slot
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.proto import encode
 
 
-def device_list(resource: Resource) -> bytes:
-    """The encoded ListAndWatchResponse of a resource.
+class Piece(Struct, frozen=True, gc=False):
+    """The part of a list that tells of one device's slots."""
 
-    All slots of a device share health and topology, so that tail is encoded once per device and the id is put in
-    front of it: 60,000 slots take a fraction of what 60,000 message objects would.
+    slots: tuple[Slot, ...]
+    usable: bool  # the device; a slot may have reasons of its own
+    numa: tuple[int, ...]
+    data: bytes
+
+
+Pieces = Mapping[DeviceId, Piece]
+
+
+def encode_devices(resource: Resource, known: Pieces) -> Pieces:
+    """The list of a resource in pieces. A piece that is known and still true is taken as it is.
+
+    So a fault on one device costs the encoding of its own slots, not of 60,000.
     """
-    parts: list[bytes] = []
-    tails: dict[tuple[bool, tuple[int, ...]], bytes] = {}
-    for device_id, slots in resource.slots_of.items():
-        device = resource.inventory.by_id.get(device_id)
+    inventory = resource.inventory
+    pieces: dict[DeviceId, Piece] = {}
+    for name, slots in resource.slots_of.items():
+        device = inventory.by_id.get(name)
         numa = device.numa_nodes if device is not None else ()
-        for slot in slots:
-            key = (resource.usable(slot), numa)
-            tail = tails.get(key)
-            if tail is None:
-                topology = dp.TopologyInfo(nodes=tuple(dp.NUMANode(id=node) for node in numa)) if numa else None
-                health = dp.HEALTHY if key[0] else dp.UNHEALTHY
-                tail = tails[key] = encode(dp.Device(health=health, topology=topology))
-            name = slot.id.encode()
-            body = b"\n" + _varint(len(name)) + name + tail  # "\n": field 1, length-delimited
-            parts.append(b"\n" + _varint(len(body)) + body)
+        usable = inventory.condition(name).health.usable
+        piece = known.get(name)
+        if piece is None or piece.usable is not usable or piece.numa != numa or piece.slots != slots:
+            piece = Piece(slots, usable, numa, _encode_slots(slots, usable=usable, numa=numa))
+        pieces[name] = piece
+    return pieces
+
+
+def join(pieces: Pieces) -> bytes:
+    return b"".join([piece.data for piece in pieces.values()])
+
+
+def device_list(resource: Resource) -> bytes:
+    """The encoded ListAndWatchResponse of a resource."""
+    return join(encode_devices(resource, {}))
+
+
+def _encode_slots(slots: tuple[Slot, ...], *, usable: bool, numa: tuple[int, ...]) -> bytes:
+    """All slots of a device share health and topology, so that tail is encoded once and the id is put in front of it:
+    60,000 slots take a fraction of what 60,000 message objects would.
+    """
+    topology = dp.TopologyInfo(nodes=tuple(dp.NUMANode(id=node) for node in numa)) if numa else None
+    sick = encode(dp.Device(health=dp.UNHEALTHY, topology=topology))
+    tail = encode(dp.Device(health=dp.HEALTHY, topology=topology)) if usable else sick
+    parts: list[bytes] = []
+    heads: dict[tuple[int, int], bytes] = {}
+    for slot in slots:
+        name = slot.id.encode()
+        end = tail if slot.retired_s is None and not slot.withheld else sick
+        size = len(name), len(end)
+        head = heads.get(size)
+        if head is None:
+            start = b"\n" + _varint(len(name))  # "\n": field 1, length-delimited
+            head = heads[size] = b"\n" + _varint(len(start) + len(name) + len(end)) + start
+        parts += (head, name, end)
     return b"".join(parts)
 
 

@@ -7,14 +7,15 @@ kubelet's main loop waits for the others without a deadline.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from fairlead.kubelet.frames import container_response, device_list
+from fairlead.kubelet.frames import Pieces, container_response, encode_devices, join
 from fairlead.model.edits import Edits, Grant
-from fairlead.model.errors import AskRefused, BadAsk, FairleadError, UnfitSlots, UnknownSlots, some
+from fairlead.model.errors import AskRefused, BadAsk, FairleadError, Straddles, UnfitSlots, UnknownSlots, some
 from fairlead.model.latest import Latest
 from fairlead.model.names import SlotId
 from fairlead.model.resource import Resource, Slot
@@ -35,13 +36,28 @@ class Offer(Struct, frozen=True):
     """What is published: a resource and its encoded list, computed once for all streams."""
 
     resource: Resource
+    pieces: Pieces
     frame: bytes
 
 
-def make_offer(resource: Resource) -> Offer:
-    """Encodes the list, after checking that the kubelet would take it."""
-    budget.check(resource)
-    return Offer(resource, device_list(resource))
+def make_offer(resource: Resource, before: Offer | None = None) -> Offer:
+    """Encodes the list, after checking that the kubelet would take it. What an earlier offer has is used again."""
+    if before is None or not _as_long(resource, before.resource):
+        budget.check(resource)
+    pieces = encode_devices(resource, before.pieces if before is not None else {})
+    return Offer(resource, pieces, join(pieces))
+
+
+def _as_long(one: Resource, other: Resource) -> bool:
+    """Whether both lists take the same room on their worst day. Health, which changes most, does not count."""
+    if one.slots != other.slots:
+        return False
+    mine, theirs = one.inventory.by_id, other.inventory.by_id
+    return all(
+        (here := mine.get(name)) is (there := theirs.get(name))
+        or (here is not None and there is not None and here.numa_nodes == there.numa_nodes)
+        for name in one.slots_of
+    )
 
 
 async def _nothing(_resource: Resource) -> str:
@@ -150,11 +166,22 @@ def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
     slots = _slots(resource, ids)
     if 0 < resource.per_container < len(ids):
         most = resource.per_container
-        raise BadAsk(f"{resource.name}: one container may have {most} of it, not {len(ids)}: more would give no more")
-    unfit = [(slot.id, _why(resource, slot)) for slot in slots if not resource.usable(slot)]
+        reason = "the pod's status holds every id, and must not outgrow it. Use a larger memory.unit"
+        why = reason if resource.unit_bytes else "more would give no more"
+        raise BadAsk(f"{resource.name}: one container may have {most} of it, not {len(ids)}: {why}")
+    condition = resource.inventory.condition
+    sick = {device for device in {slot.device for slot in slots} if not condition(device).health.usable}
+    unfit = [
+        (slot.id, _why(resource, slot))
+        for slot in slots
+        if slot.retired_s is not None or slot.withheld or slot.device in sick
+    ]
     if unfit:
         raise UnfitSlots(resource.name, unfit)
-    return _grant(resource, slots)
+    grant = _grant(resource, slots)
+    if resource.unit_bytes and not resource.straddle and len(grant.devices) > 1:
+        raise Straddles(resource.name, zip((device.id for device in grant.devices), grant.units, strict=True))
+    return grant
 
 
 def _slots(resource: Resource, ids: Sequence[str]) -> list[Slot]:
@@ -168,9 +195,14 @@ def _slots(resource: Resource, ids: Sequence[str]) -> list[Slot]:
 def _grant(resource: Resource, slots: Sequence[Slot]) -> Grant:
     # The kubelet sends ids in random order; people and programs get them in ours.
     order = resource.order
-    ordered = sorted(slots, key=lambda slot: order[slot.id]) if len(slots) > 1 else slots
-    devices = {slot.device: device for slot in ordered if (device := resource.device(slot)) is not None}
-    return Grant(resource.name, tuple(slot.id for slot in ordered), tuple(devices.values()))
+    ids = sorted([slot.id for slot in slots], key=order.__getitem__) if len(slots) > 1 else [slots[0].id]
+    by_id, devices = resource.by_id, resource.inventory.by_id
+    owners = [by_id[slot].device for slot in ids]
+    found = tuple(devices[owner] for owner in dict.fromkeys(owners) if owner in devices)
+    if not resource.unit_bytes:
+        return Grant(resource.name, tuple(ids), found)
+    counts = Counter(owners)
+    return Grant(resource.name, tuple(ids), found, resource.unit_bytes, tuple(counts[device.id] for device in found))
 
 
 def _why(resource: Resource, slot: Slot) -> str:
@@ -180,9 +212,9 @@ def _why(resource: Resource, slot: Slot) -> str:
 
 def _choose(resource: Resource, ask: dp.ContainerPreferredAllocationRequest) -> tuple[SlotId, ...]:
     # A list may have changed between the kubelet's look and its question: what we no longer know is left out.
-    known = resource.by_id
-    available = [SlotId(slot) for slot in ask.available_ids if slot in known]
-    must = [SlotId(slot) for slot in ask.must_include_ids if slot in known]
+    known: Mapping[Any, Slot] = resource.by_id
+    available = [slot for slot in ask.available_ids if slot in known]
+    must = [slot for slot in ask.must_include_ids if slot in known]
     return chooser()(resource, available, must, ask.allocation_size).slots
 
 
@@ -198,7 +230,7 @@ def _as_rpc(error: FairleadError) -> RpcError:
     match error:
         case UnknownSlots() | BadAsk():
             return RpcError(Status.INVALID_ARGUMENT, str(error))
-        case UnfitSlots():
+        case UnfitSlots() | Straddles():
             return RpcError(Status.FAILED_PRECONDITION, str(error))
         case _:
             return RpcError(Status.INTERNAL, str(error))

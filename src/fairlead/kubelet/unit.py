@@ -84,13 +84,13 @@ class Unit:
         """Offers a new snapshot. One that the kubelet would drop is refused here; the old one stays."""
         before = self.offer
         try:
-            offer = make_offer(resource)
+            offer = make_offer(resource, before)
         except Oversize as error:
             if self.problem != str(error):
                 self.problem = str(error)
                 self._place.record("list-refused", resource=self.name, reason=str(error))
             # The old slots, but with what is known now: a fault must not hide behind a list that is too long.
-            offer = make_offer(_same_slots(before.resource, resource, self._place.clock.monotonic()))
+            offer = make_offer(_same_slots(before.resource, resource, self._place.clock.monotonic()), before)
         else:
             self.problem = ""
         self.offer = offer

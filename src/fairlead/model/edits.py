@@ -36,3 +36,5 @@ class Grant(Struct, frozen=True):
     resource: ResourceName
     slots: tuple[SlotId, ...]
     devices: tuple[Device, ...]
+    unit_bytes: int = 0  # of memory that each slot stands for; 0: none
+    units: tuple[int, ...] = ()  # with a unit: how many slots are of each device

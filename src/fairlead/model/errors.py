@@ -89,6 +89,17 @@ class UnfitSlots(AskRefused):
         super().__init__(f"{resource}: devices not fit for use: {named}")
 
 
+class Straddles(AskRefused):
+    """Memory on several devices, for a container that must have it on one."""
+
+    def __init__(self, resource: str, units: Iterable[tuple[str, int]]) -> None:
+        named = some([f"{device} ({count})" for device, count in units])
+        super().__init__(
+            f"{resource}: the units lie on several devices: {named}. The memory of one container must lie on one "
+            "device, and none had so much free. Ask for less, or allow it with memory.straddle"
+        )
+
+
 class BadAsk(AskRefused):
     """A request that makes no sense: a size below one, more asked for than offered, an id twice."""
 

@@ -23,7 +23,7 @@ class Strategy(StrEnum):
     SPREAD = "spread"  # use what is least in use
 
 
-class Slot(Struct, frozen=True):
+class Slot(Struct, frozen=True, gc=False):
     """One thing the kubelet may hand out: a device, or a share of it."""
 
     id: SlotId
@@ -42,6 +42,15 @@ class Resource(Struct, frozen=True, dict=True, weakref=True):
     extra: Edits = NO_EDITS  # edits that the rule adds to every grant
     prepare: bool = False  # the kubelet must call before each container start
     per_container: int = 0  # how many slots one container may have; 0: any number
+    unit_bytes: int = 0  # of the device's memory that a slot stands for; 0: it stands for no memory
+    straddle: bool = False  # whether units of one container may lie on several devices
+
+    def follow(self, before: Resource | None) -> Resource:
+        """This resource, with what an earlier one has worked out of the same slots: 60,000 are not sorted twice."""
+        if before is not None and before is not self and before.slots == self.slots:
+            views = self.__dict__
+            views.update((name, before.__dict__[name]) for name in _VIEWS if name in before.__dict__)
+        return self
 
     @cached_property
     def by_id(self) -> Mapping[SlotId, Slot]:
@@ -73,5 +82,6 @@ class Resource(Struct, frozen=True, dict=True, weakref=True):
         return {device: tuple(group) for device, group in groups.items()}
 
 
+_VIEWS = ("by_id", "order", "slots_of")  # follow from the slots alone
 HELD_OTHERWISE = Cause("held-otherwise", CauseKind.PERMANENT, "a pod still holds the device as it was offered before")
 WITHDRAWN = Cause("withdrawn", CauseKind.PERMANENT, "no longer offered; listed until no pod holds it")

@@ -27,6 +27,16 @@ def pack(free: Sequence[int], touched: Sequence[int], need: int) -> list[int]:
     return take
 
 
+def hold(free: Sequence[int], touched: Sequence[int], totals: Sequence[int], need: int, *, roomy: bool) -> list[int]:
+    """All from one bin, where one has so much: the tightest, or with `roomy` the one with the largest share free."""
+    fit = [number for number, room in enumerate(free) if room >= need]
+    if not roomy or not fit or any(touched):
+        return pack(free, touched, need)
+    take = [0] * len(free)
+    take[max(fit, key=lambda number: (free[number] / totals[number], -number))] = need
+    return take
+
+
 def spread(free: Sequence[int], used: Sequence[int], need: int) -> list[int]:
     """One from each bin in turn: the least used first, then the one least taken from, then the first."""
     take = [0] * len(free)

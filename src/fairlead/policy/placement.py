@@ -18,7 +18,7 @@ from fairlead.model.errors import BadAsk, UnknownSlots
 from fairlead.model.names import DeviceId, SlotId
 from fairlead.model.resource import Resource, Strategy
 from fairlead.policy.align import EXACT_MAX
-from fairlead.policy.fill import pack, spread, spread_choosing
+from fairlead.policy.fill import hold, pack, spread, spread_choosing
 from fairlead.policy.table import Table, table_of
 
 LINKS_MAX = 256  # with more devices than this to choose from, links are left aside: the matrix alone takes too long
@@ -83,6 +83,9 @@ def place(
         take, fallback = [0] * len(ask.free), ""
     elif ask.need == sum(ask.free):
         take, fallback = ask.free, ""
+    elif resource.unit_bytes:
+        roomy = resource.strategy is Strategy.SPREAD
+        take, fallback = hold(ask.free, ask.forced, table.totals, ask.need, roomy=roomy), ""
     elif table.whole and max(map(int.__add__, ask.free, ask.forced)) == 1:
         take, fallback = _WHOLE[resource.strategy](ask)
     else:

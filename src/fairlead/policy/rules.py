@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from msgspec import Struct, field
@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits
-from fairlead.model.errors import InvalidName, UsageError
+from fairlead.model.errors import InvalidName, Oversize, UsageError
 from fairlead.model.inventory import Inventory
 from fairlead.model.names import DeviceId, ResourceName, SlotId, parse_resource_name, parse_slot_id
 from fairlead.model.resource import Resource, Slot, Strategy
+from fairlead.policy.memory import Share, cut, read_id, settle_unit, short_name
 from fairlead.policy.order import device_key
 from fairlead.policy.sharing import slots_for
 
@@ -77,12 +78,17 @@ class Rule(Struct, frozen=True):
     match: Match = ANY
     resource: ResourceName | None = None  # None: leave the device out. May hold {attribute}: a name per kind of device
     replicas: int = 1
+    memory: Share | None = None  # instead of replicas: the slots are units of memory
     strategy: Strategy = Strategy.ALIGNED
     extra: Edits = NO_EDITS
     prepare: bool = False
     per_container: int = 0
     also: tuple[Rule, ...] = ()  # the same devices once more, cut otherwise; whoever takes one keeps the other away
     label: str = ""
+
+    @property
+    def shares(self) -> bool:
+        return self.replicas > 1 or self.memory is not None
 
     @property
     def varies(self) -> bool:
@@ -113,6 +119,9 @@ _FIELD = re.compile(r"\{([A-Za-z][A-Za-z0-9_-]*)\}")
 _UNFIT = re.compile(r"[^-A-Za-z0-9_.]")
 
 
+NO_UNITS: Mapping[ResourceName, int] = {}
+
+
 class Hit(Struct, frozen=True):
     """Which rule a device met, and why not an earlier one. Rules count from 0 here, from 1 in words."""
 
@@ -127,6 +136,7 @@ class Assignment(Struct, frozen=True):
     resources: tuple[Resource, ...]  # by name; only those with at least one slot
     hits: tuple[Hit, ...]  # in device order
     problems: tuple[str, ...]  # devices left out through no rule's wish
+    refused: frozenset[ResourceName] = frozenset()  # resources that cannot be offered as they are configured
 
 
 class _Draft(Struct):
@@ -134,9 +144,12 @@ class _Draft(Struct):
 
     rule: Rule
     slots: list[Slot] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)  # whose memory is cut when all of them are known
+    unit_bytes: int = 0
 
 
-def assign(inventory: Inventory, rules: Sequence[Rule]) -> Assignment:
+def assign(inventory: Inventory, rules: Sequence[Rule], units: Mapping[ResourceName, int] = NO_UNITS) -> Assignment:
+    """`units`: those of memory that are in use, and stay while they can."""
     devices, problems = _unique(inventory.devices)
     if len(devices) != len(inventory.devices):
         inventory = replace(inventory, devices=tuple(devices))
@@ -160,13 +173,18 @@ def assign(inventory: Inventory, rules: Sequence[Rule]) -> Assignment:
                 name = part.name_for(device)
                 if name is None:
                     continue
+                settings = first_rules.get(name) or first_rules.get(part.resource or name, part)
+                draft = drafts.setdefault(name, _Draft(settings))
+                if part.memory is not None:
+                    draft.devices.append(device)
+                    continue
                 slots = _slots(device, part.replicas, taken)
             except UsageError as error:
                 problems.append(f"device {device.id!r} is left out: {error}")
                 continue
             taken.update((slot.id, device.id) for slot in slots)
-            settings = first_rules.get(name) or first_rules.get(part.resource or name, part)
-            drafts.setdefault(name, _Draft(settings)).slots.extend(slots)
+            draft.slots.extend(slots)
+    refused = {name for name, draft in sorted(drafts.items()) if not _cut_memory(name, draft, units, taken, problems)}
     resources = tuple(
         Resource(
             name=name,
@@ -176,10 +194,13 @@ def assign(inventory: Inventory, rules: Sequence[Rule]) -> Assignment:
             extra=draft.rule.extra,
             prepare=draft.rule.prepare,
             per_container=draft.rule.per_container,
+            unit_bytes=draft.unit_bytes,
+            straddle=draft.rule.memory is not None and draft.rule.memory.straddle,
         )
         for name, draft in sorted(drafts.items())
+        if draft.slots
     )
-    return Assignment(resources, tuple(hits), tuple(problems))
+    return Assignment(resources, tuple(hits), tuple(problems), frozenset(refused))
 
 
 def rule_of(resource: ResourceName, rules: Sequence[Rule]) -> Rule | None:
@@ -243,11 +264,43 @@ def _name_or_none(rule: Rule, device: Device) -> ResourceName | None:
 
 def _slots(device: Device, replicas: int, taken: dict[SlotId, DeviceId]) -> tuple[Slot, ...]:
     slots = slots_for(device, replicas)
+    if replicas == 1 and read_id(device.id) is not None:
+        raise InvalidName("slot id", device.id, "parts of memory have such ids. Give the device another one")
     parse_slot_id(slots[-1].id)  # the longest of them
     for slot in slots:
         if slot.id in taken:
             raise InvalidName("slot id", slot.id, f"device {taken[slot.id]!r} has it already; ids must be unique")
     return slots
+
+
+def _cut_memory(
+    name: ResourceName,
+    draft: _Draft,
+    units: Mapping[ResourceName, int],
+    taken: dict[SlotId, DeviceId],
+    problems: list[str],
+) -> bool:
+    """Cuts the memory of a resource's devices, all with one unit. False if its list would not fit."""
+    if draft.rule.memory is None:
+        return True
+    try:
+        draft.unit_bytes = settle_unit(draft.devices, draft.rule.memory, units.get(name))
+    except Oversize as error:
+        problems.append(f"{name} is not offered: {error}")
+        return False
+    for device in draft.devices:
+        try:
+            slots = cut(device, draft.unit_bytes)
+            # By the short name: the slots are many, and they differ in their number only.
+            short = SlotId(short_name(device.id))
+            if short in taken:
+                raise InvalidName("short name", short, f"device {taken[short]!r} has it already; ids must be unique")
+        except UsageError as error:
+            problems.append(f"device {device.id!r} is left out: {error}")
+            continue
+        taken[short] = device.id
+        draft.slots.extend(slots)
+    return True
 
 
 def _unique(devices: Iterable[Device]) -> tuple[list[Device], list[str]]:
@@ -266,15 +319,17 @@ def _own_problems(rule: Rule) -> Iterable[str]:
     match = rule.match
     if rule.replicas < 1:
         yield f"replicas is {rule.replicas}; it must be at least 1"
-    if rule.resource is None and rule.replicas > 1:
-        yield "replicas has no effect on devices that are left out"
+    if rule.resource is None and rule.shares:
+        yield f"{'memory' if rule.memory else 'replicas'} has no effect on devices that are left out"
+    if rule.memory is not None and rule.replicas > 1:
+        yield "has both replicas and memory. A device is shared in one way"
     if rule.resource is None and rule.also:
         yield "also has no effect on devices that are left out"
     names = [part.resource for part in (rule, *rule.also)]
     if len(set(names)) != len(names):
         yield "also names a resource that it has already. Each way to cut a device needs a name of its own"
-    if rule.also and sorted(part.replicas > 1 for part in (rule, *rule.also)) != [False, True]:
-        yield "also can offer a device whole and shared: one resource with replicas, one without"
+    if rule.also and sorted(part.shares for part in (rule, *rule.also)) != [False, True]:
+        yield "also can offer a device whole and shared: one resource with replicas or memory, one without"
     if (
         match.memory_min_bytes is not None
         and match.memory_max_bytes is not None
@@ -292,6 +347,8 @@ def _differences(one: Rule, other: Rule) -> Iterable[str]:
         yield "prepare setting"
     if one.per_container != other.per_container:
         yield "number per container"
+    if one.memory != other.memory:
+        yield "way to share memory"
 
 
 def _same_match(rules: Sequence[Rule], number: int) -> int | None:

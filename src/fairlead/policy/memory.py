@@ -1,0 +1,141 @@
+"""Memory: how a device's memory becomes slots of a unit, how large the unit is, and how a slot's id says both.
+
+An id is `<short>-<unit>m-<ordinal>`, such as 5c89abcd-16m-417: eight digits that name the device, the unit in MiB, and
+which unit of the device it is. So an id means the same memory after a restart, under another unit, for ever. Knows
+nothing of rules and pods.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import crc32
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from msgspec import Struct
+
+from fairlead.model.device import Device
+from fairlead.model.errors import Oversize, UsageError
+from fairlead.model.names import DeviceId, SlotId
+from fairlead.model.resource import Slot
+from fairlead.policy.size import run_bytes
+
+MIB = 1 << 20
+KUBELET_MESSAGE_MAX_BYTES = 4 * MIB
+# A unit is chosen for half a message: a card may be added, and when a unit changes, the old slots are listed beside
+# the new ones for a while.
+ROOM_BYTES = KUBELET_MESSAGE_MAX_BYTES // 2
+# The kubelet writes each id of a container into the pod's status, in about 60 bytes of JSON; etcd takes 1.5 MiB of a
+# pod at most, and a pod is more than one container's status.
+PER_CONTAINER_MAX = 16_384
+
+_UUID = re.compile(r"[A-Za-z]+-([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]{0,9})m-(0|[1-9][0-9]{0,9})")
+
+
+class Share(Struct, frozen=True):
+    """How a rule shares memory."""
+
+    unit_bytes: int = MIB  # whole MiB
+    grow: bool = True  # whether a unit whose list would not fit is doubled until it does; else it is refused
+    straddle: bool = False  # whether the memory of one container may lie on several devices
+
+
+class Part(Struct, frozen=True):
+    """What a slot's id says."""
+
+    short: str
+    unit_bytes: int
+    ordinal: int
+
+
+def short_name(device: DeviceId) -> str:
+    """Eight hexadecimal digits that follow from the id alone: the first of its UUID, which people know, or a sum."""
+    found = _UUID.fullmatch(device)
+    return found[1] if found else f"{crc32(device.encode(errors='surrogatepass')):08x}"
+
+
+def read_id(slot: str) -> Part | None:
+    """None if the id is not one of memory."""
+    found = _ID.fullmatch(slot)
+    return Part(found[1], int(found[2]) * MIB, int(found[3])) if found else None
+
+
+def prefix_of(device: DeviceId, unit_bytes: int) -> str:
+    return f"{short_name(device)}-{unit_bytes // MIB}m-"
+
+
+def cut(device: Device, unit_bytes: int) -> tuple[Slot, ...]:
+    """The device's memory in units; what is left over is not offered. UsageError if there is not one whole unit."""
+    count = device.memory_bytes // unit_bytes
+    if not device.memory_bytes:
+        raise UsageError("its backend does not say how much memory it has")
+    if not count:
+        raise UsageError(
+            f"its {device.memory_bytes:,} bytes of memory are less than one unit of {name_unit(unit_bytes)}"
+        )
+    return _cut(device.id, unit_bytes, count)
+
+
+@lru_cache(maxsize=64)
+def _cut(device: DeviceId, unit_bytes: int, count: int) -> tuple[Slot, ...]:
+    # Remembered: a fault on one device must not make 60,000 slots anew.
+    prefix = prefix_of(device, unit_bytes)
+    return tuple([Slot(SlotId(prefix + str(ordinal)), device) for ordinal in range(count)])
+
+
+def list_bytes(devices: Iterable[Device], unit_bytes: int) -> int:
+    """The size of the list of these devices, on the day when all of them are unhealthy."""
+    return sum(run_bytes(d, len(prefix_of(d.id, unit_bytes)), d.memory_bytes // unit_bytes) for d in devices)
+
+
+def choose_unit(devices: Sequence[Device], least_bytes: int = MIB, room_bytes: int = ROOM_BYTES) -> int:
+    """The least unit, doubled until the list fits and one container may have the whole of any device."""
+    largest = max((device.memory_bytes for device in devices), default=0)
+    unit_bytes = least_bytes
+    while unit_bytes < largest:
+        if largest // unit_bytes <= PER_CONTAINER_MAX and list_bytes(devices, unit_bytes) <= room_bytes:
+            break
+        unit_bytes *= 2
+    return unit_bytes
+
+
+def settle_unit(devices: Sequence[Device], share: Share, keep_bytes: int | None = None) -> int:
+    """The unit to cut with. One that is in use is kept while its list fits at all. Oversize if none may be taken."""
+    limit = KUBELET_MESSAGE_MAX_BYTES
+    if share.grow:
+        if keep_bytes and keep_bytes % share.unit_bytes == 0 and list_bytes(devices, keep_bytes) <= limit:
+            return keep_bytes
+        return choose_unit(devices, share.unit_bytes)
+    size = list_bytes(devices, share.unit_bytes)
+    if size > limit:
+        slots = sum(device.memory_bytes // share.unit_bytes for device in devices)
+        raise Oversize(
+            f"{slots:,} slots of {name_unit(share.unit_bytes)} make a list of {size:,} bytes, over the kubelet's "
+            f"{limit:,}. Set memory.unit to {name_unit(choose_unit(devices, room_bytes=limit))} or more, or to auto"
+        )
+    return share.unit_bytes
+
+
+def unit_in_use(held: Iterable[SlotId]) -> int | None:
+    """The unit that most of these slots are of: what pods hold must go on to mean what it meant."""
+    counts: dict[int, int] = {}
+    for slot in held:
+        part = read_id(slot)
+        if part is not None:
+            counts[part.unit_bytes] = counts.get(part.unit_bytes, 0) + 1
+    return max(counts, key=lambda unit_bytes: (counts[unit_bytes], unit_bytes), default=None)
+
+
+def owner_of(slot: SlotId, by_short: Mapping[str, DeviceId]) -> DeviceId | None:
+    """The device that a slot of memory is a part of, whatever its unit is."""
+    part = read_id(slot)
+    return by_short.get(part.short) if part is not None else None
+
+
+def name_unit(unit_bytes: int) -> str:
+    """As people write it: 16MiB, 1GiB."""
+    for power, letter in ((40, "T"), (30, "G")):
+        if unit_bytes % (1 << power) == 0:
+            return f"{unit_bytes >> power}{letter}iB"
+    return f"{unit_bytes // MIB}MiB" if unit_bytes % MIB == 0 else f"{unit_bytes} bytes"

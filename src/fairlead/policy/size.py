@@ -1,0 +1,83 @@
+"""Sizes: how many bytes a device list takes on the wire. Owns the arithmetic of ListAndWatchResponse.
+
+Knows nothing of limits, and makes no bytes itself: those are the wire's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fairlead.model.device import Device
+from fairlead.model.resource import Resource, Slot
+
+_HEALTHY_BYTES = 2 + len("Healthy")  # a tag, a length, the text
+_UNHEALTHY_BYTES = 2 + len("Unhealthy")
+
+
+def list_bytes(resource: Resource) -> int:
+    """The exact size of the list as it stands: id, health, and NUMA nodes where the device names some."""
+    sick = {device for device in resource.slots_of if not resource.inventory.condition(device).health.usable}
+    return sum(
+        _sizes(
+            resource,
+            lambda slot: (
+                _UNHEALTHY_BYTES
+                if slot.retired_s is not None or slot.withheld or slot.device in sick
+                else _HEALTHY_BYTES
+            ),
+        )
+    )
+
+
+def worst_bytes(resource: Resource) -> int:
+    """The size when every slot is unhealthy: the longer word. A list that fits must still fit on that day."""
+    return sum(worst_sizes(resource))
+
+
+def worst_sizes(resource: Resource) -> Iterator[int]:
+    """The bytes that each slot takes on that day."""
+    return _sizes(resource, lambda _: _UNHEALTHY_BYTES)
+
+
+def run_bytes(device: Device, prefix_bytes: int, count: int) -> int:
+    """The worst size of `count` slots of one device, whose ids are a prefix and the numbers 0, 1, 2 and so on."""
+    tail = _topology_bytes(device) + _UNHEALTHY_BYTES
+    total, first, digits = 0, 0, 1
+    while first < count:
+        beyond = min(count, 10**digits)
+        total += (beyond - first) * _entry_bytes(prefix_bytes + digits, tail)
+        first, digits = beyond, digits + 1
+    return total
+
+
+def _sizes(resource: Resource, health_bytes: Callable[[Slot], int]) -> Iterator[int]:
+    """The bytes each slot adds to the list."""
+    topology = {device: _topology_bytes(resource.inventory.by_id.get(device)) for device in resource.slots_of}
+    for slot in resource.slots:
+        text = slot.id
+        length = len(text) if text.isascii() else len(text.encode())
+        yield _entry_bytes(length, topology[slot.device] + health_bytes(slot))
+
+
+def _entry_bytes(id_bytes: int, tail_bytes: int) -> int:
+    """One entry: its tag and length, the id with tag and length, and what comes after the id."""
+    inner = tail_bytes
+    if id_bytes:
+        inner += id_bytes + (2 if id_bytes < 128 else 1 + _varint_bytes(id_bytes))
+    return inner + (2 if inner < 128 else 1 + _varint_bytes(inner))
+
+
+def _topology_bytes(device: Device | None) -> int:
+    if device is None or not device.numa_nodes:
+        return 0
+    nodes = 0
+    for node in device.numa_nodes:
+        inner = 1 + _varint_bytes(node) if node else 0  # node 0 is the default value and takes no bytes
+        nodes += 1 + _varint_bytes(inner) + inner
+    return 1 + _varint_bytes(nodes) + nodes
+
+
+def _varint_bytes(value: int) -> int:
+    if value < 0:
+        return 10  # a negative int64 travels as its 64-bit complement
+    return max(1, -(-value.bit_length() // 7))
