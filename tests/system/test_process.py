@@ -35,11 +35,13 @@ async def test_it_registers_and_a_signal_stops_it_cleanly(kubelet: Kubelet, kube
         await kubelet.wait_for_allocatable(GPU, 0)
 
 
-async def test_interrupt_stops_it_too(kubelet: Kubelet, kubelet_root: Path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+async def test_interrupt_and_quit_stop_it_too(kubelet: Kubelet, kubelet_root: Path, number: signal.Signals):
     async with program("-m", "fairlead", "run", "--config", write_config(kubelet_root, kubelet)) as daemon:
         await daemon.says("streaming")
-        daemon.send(signal.SIGINT)
+        daemon.send(number)
         assert await daemon.ends() == 0
+        assert not list(kubelet.plugin_dir.glob("fairlead-*.sock"))
 
 
 async def test_hangup_reads_the_file_again(kubelet: Kubelet, kubelet_root: Path):

@@ -1,4 +1,4 @@
-"""Signals: TERM and INT stop, a second one forces, HUP reloads."""
+"""Signals: TERM, INT and QUIT stop, a second one forces, HUP reloads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
-STOPPING = (signal.SIGTERM, signal.SIGINT)
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 class Signals:

@@ -18,7 +18,7 @@ from fairlead.backends.nvidia import devices, events
 from fairlead.backends.nvidia.caps import Names, list_names
 from fairlead.backends.nvidia.driver import Driver
 from fairlead.backends.nvidia.edits import make_edits
-from fairlead.backends.nvidia.errors import NvmlError
+from fairlead.backends.nvidia.errors import MpsNotYet, NvmlError
 from fairlead.backends.nvidia.faults import Faults
 from fairlead.backends.nvidia.nvml import GPU_IS_LOST
 from fairlead.backends.nvidia.probes import Verdicts
@@ -82,7 +82,13 @@ class NvidiaBackend:
         await self._listen(look)
         shown = devices.show(look, self._options.mig)
         await self._ask(self._publish, "the writing of CDI specs", self._options.deadline, look, site)
-        crowded = await self._ready_mps(look, shown.devices)
+        try:
+            crowded = await self._ready_mps(look, shown.devices)
+        except MpsNotYet as error:
+            if self._devices:
+                raise  # what is offered stays
+            # No failure to end with: the driver answers, and who looks after MPS may only be starting.
+            return Findings(problems=(*shown.problems, *self._unheard, str(error)))
         self._look, self._site, self._devices = look, site, shown.devices
         self._seen = names | list_names(self._directories[2:])  # specs as they are now: they were just written
         return Findings(shown.devices, links, problems=(*shown.problems, *self._unheard, *crowded))

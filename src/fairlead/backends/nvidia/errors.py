@@ -34,6 +34,10 @@ class MigMismatch(BackendError):
         self.what = what
 
 
+class MpsNotYet(BackendError):
+    """A control daemon that somebody else looks after is not well. It is asked again."""
+
+
 class GpusFailed(BackendError):
     """There are GPUs, and not one of them could be read."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from fairlead.backends.nvidia.errors import MpsNotYet
 from fairlead.backends.nvidia.mps.command import Tools
 from fairlead.backends.nvidia.mps.daemon import ControlDaemon
 from fairlead.backends.nvidia.mps.plan import Plan
@@ -82,7 +83,8 @@ class Guards:
         try:
             await (post.daemon.start() if self._managed else post.daemon.check())
         except BackendError as error:
-            raise BackendError(f"the MPS control daemon for {plan.resource} is not well: {error}") from error
+            kind = BackendError if self._managed else MpsNotYet
+            raise kind(f"the MPS control daemon for {plan.resource} is not well: {error}") from error
         post.started = True
         if self._managed:
             await post.daemon.release(sorted(freed))
