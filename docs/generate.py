@@ -16,6 +16,9 @@ from fairlead.cluster.rbac import FEATURES, as_yaml
 from fairlead.config.load import schema
 from fairlead.config.reference import EXAMPLE, Key, keys
 from fairlead.config.settings import CONFIG_ENV, DEFAULT_CONFIG, SETTINGS
+from fairlead.dialects.nvidia import config_manager
+from fairlead.dialects.nvidia import flags as nvidia_flags
+from fairlead.dialects.nvidia.labels import flags as label_flags
 
 COMMAND = "python -m docs.generate"
 REFERENCE = Path(__file__).with_name("reference")
@@ -27,9 +30,46 @@ def pages() -> Mapping[str, str]:
     return {
         "configuration.md": _page(_configuration()),
         "commands.md": _page(_commands()),
+        "nvidia.md": _page(_nvidia()),
         "rbac.md": _page(_rbac()),
         "fairlead.schema.json": json.dumps(schema(), indent=2) + "\n",
     }
+
+
+def _nvidia() -> Iterator[str]:
+    yield "# The flags of `fairlead nvidia`"
+    yield "Those of NVIDIA's programs, with their variables and keys of the config file. [Guide](../guide/nvidia.md)"
+    parts = {
+        "fairlead nvidia": nvidia_flags.FLAGS,
+        "Of our own": nvidia_flags.OWN,
+        "fairlead nvidia labels": (*label_flags.FLAGS, *label_flags.OWN),
+        "fairlead nvidia config-manager": config_manager.FLAGS,
+    }
+    for title, flags in parts.items():
+        yield f"## {title}"
+        rows = (
+            (
+                ", ".join(f"`--{name}`" for name in (flag.name, *flag.aliases)),
+                ", ".join(map(_code, flag.env)),
+                _code(flag.key),
+                _code(_default(flag.default)),
+                flag.help,
+            )
+            for flag in flags
+        )
+        yield _table(("flag", "variable", "key in the config file", "default", ""), rows)
+
+
+def _default(value: object) -> str:
+    if value is None or value in ("", ()):
+        return ""
+    return (
+        ",".join(map(str, value))
+        if isinstance(value, tuple)
+        else str(value).lower()
+        if value in (True, False)
+        else str(value)
+    )
 
 
 def stale() -> list[str]:

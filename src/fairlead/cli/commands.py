@@ -7,6 +7,7 @@ import json
 import platform
 import sys
 from collections.abc import Callable, Coroutine
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,6 +101,13 @@ def run(config: str | None, **given: str | None) -> None:
     from fairlead.cli.run import run as run_daemon  # noqa: PLC0415 - loads the engine
 
     sys.exit(run_daemon({"--config": config, **_flags(given)}))
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def nvidia(args: tuple[str, ...]) -> None:
+    """Take the place of NVIDIA's device plugin; also labels, config-manager, mps-daemon."""
+    sys.exit(import_module("fairlead.cli.nvidia").main(args))
 
 
 @cli.command()
