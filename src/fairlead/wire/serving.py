@@ -6,7 +6,8 @@ Owns calls, their deadlines and their tasks. Must not know what the methods do, 
 from __future__ import annotations
 
 import asyncio
-from inspect import isawaitable, iscoroutine
+from collections.abc import Awaitable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fairlead.wire.events import DataReceived, Event, HeadersReceived, SettingsReceived, StreamDrained, StreamReset
@@ -251,7 +252,7 @@ class ServerLink(Link):
             return
         try:
             result = handler(request, serving.call)
-            if type(result) is not method.response and isawaitable(result):
+            if type(result) is not method.response and isinstance(result, Awaitable):
                 self._spawn(serving, self._run_unary(serving, result))
                 self._close_after(serving, result)
                 return
@@ -271,7 +272,7 @@ class ServerLink(Link):
 
     def _close_after(self, serving: _Serving, result: Any) -> None:
         """A task cancelled before its first step never awaits its coroutine, which Python would complain about."""
-        if serving.task is not None and iscoroutine(result):
+        if serving.task is not None and isinstance(result, CoroutineType):
             serving.task.add_done_callback(lambda _: result.close())
 
     async def _run_unary(self, serving: _Serving, result: Any) -> None:

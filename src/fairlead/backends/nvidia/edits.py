@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fairlead.backends.nvidia.site import IMEX_NODE, Site, wanted
 from fairlead.backends.nvidia.spec import Ids, Options, Way
-from fairlead.inject import cdi
 from fairlead.model.device import DeviceNode
 from fairlead.model.edits import Edits, Grant, Mount
 
@@ -21,6 +20,8 @@ def make_edits(options: Options, site: Site, grant: Grant) -> Edits:
     names = _cdi_names(options, site, ids) if any(way.cdi for way in ways) else ()
     annotations = {}
     if names and Way.CDI_ANNOTATIONS in ways:
+        from fairlead.inject import cdi  # noqa: PLC0415 - as below
+
         key = cdi.annotation_key(PLUGIN, grant.resource, options.cdi.annotation_prefix)
         annotations[key] = ",".join(names)
     requested = names if Way.CDI_CRI in ways else ()
@@ -40,6 +41,8 @@ def make_edits(options: Options, site: Site, grant: Grant) -> Edits:
 
 
 def _cdi_names(options: Options, site: Site, ids: tuple[str, ...]) -> tuple[str, ...]:
+    from fairlead.inject import cdi  # noqa: PLC0415 - loaded by whoever writes specs, and most nodes have none
+
     vendor = options.cdi.vendor
     return (
         *(cdi.qualify(f"{vendor}/gpu", cdi.device_name(id_)) for id_ in ids),
