@@ -56,6 +56,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             pytest.skip(str(missing))
         log = LOGS / "kubelet.log"
         start = log.stat().st_size
+        complaints: list[str] = []
         try:
             yield
             complaints = verdict.complaints(verdict.read(log, start))
@@ -63,7 +64,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             if not found:
                 with aloud():
                     print(file=sys.stderr)
-                    if request.session.testsfailed:
+                    if request.session.testsfailed or complaints:
                         kept = shutil.copytree(LOGS, tmp_path_factory.getbasetemp() / "node-logs")
                         print(f"· the node's logs are kept in {kept}", file=sys.stderr)
                     rig.down()

@@ -21,7 +21,7 @@ from tests.node.rig.steps import NodeFailedError, until
 KEEPER = "keeper"
 READY = RUN / "house-is-ready"
 ID = STATE / "namespace"  # which namespace it is, for the day when its keeper has died
-END_S = 5.0
+END_S = 20.0
 
 # A directory that the node has a copy of, and the entries that it does not share with the machine.
 OWN = {

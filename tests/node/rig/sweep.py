@@ -19,7 +19,7 @@ from tests.node.rig.places import CONTAINERD, MARK, PIDS, PODS_RANGE, STATE
 from tests.node.rig.steps import NodeFailedError, until
 
 SANDBOX_S = 20.0
-EMPTY_S = 5.0
+EMPTY_S = 20.0
 
 
 def remove_sandboxes(ctr: Path) -> None:
@@ -45,11 +45,17 @@ def sweep() -> None:
             os.kill(pid, signal.SIGKILL)
     with suppress(NodeFailedError):
         until(lambda: not groups.members(), "containers end", EMPTY_S)
+    with suppress(NodeFailedError):  # a group stays busy for a moment after its last process has ended
+        until(_remove_groups, "cgroups are removed", EMPTY_S)
+    with suppress(NodeFailedError):  # the kernel takes network namespaces apart in its own time
+        until(lambda: not routes(), "routes to pods are gone", EMPTY_S)
+
+
+def _remove_groups() -> bool:
     for group in groups.found():
         with suppress(OSError):
             group.rmdir()
-    with suppress(NodeFailedError):  # the kernel takes network namespaces apart in its own time
-        until(lambda: not routes(), "routes to pods are gone", EMPTY_S)
+    return not groups.found()
 
 
 def forget() -> None:
