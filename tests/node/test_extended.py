@@ -36,7 +36,7 @@ from tests.node.rig.node import start_kubelet, stop_kubelet
 from tests.node.rig.places import BIN, KUBECONFIG, NODE, PLUGINS
 from tests.node.rig.steps import until
 
-SHOW, SET, KEEP, DAEMON, CACHE = FEATURES
+SHOW, SET, KEEP, DAEMON, CACHE, *_ = FEATURES
 CONFIG_MAPS = Kind("", "v1", "configmaps", namespaced=True)
 JSON_PATCH = "application/json-patch+json"
 Accounts = Callable[[Iterable[Rule]], Account]

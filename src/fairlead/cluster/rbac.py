@@ -23,6 +23,9 @@ NODES_GET = Rule("", "nodes", ("get",))
 NODES_FOLLOW = Rule("", "nodes", ("list", "watch"))
 NODE_STATUS_PATCH = Rule("", "nodes/status", ("patch",))
 PODS_FOLLOW = Rule("", "pods", ("list", "watch"))
+PODS_GET = Rule("", "pods", ("get",))
+NODES_LABEL = Rule("", "nodes", ("get", "patch"))
+NODE_FEATURES = Rule("nfd.k8s-sigs.io", "nodefeatures", ("get", "create", "patch"))
 
 FEATURES: Mapping[str, tuple[Rule, ...]] = {
     "`fairlead node show`": (NODES_GET,),
@@ -30,6 +33,9 @@ FEATURES: Mapping[str, tuple[Rule, ...]] = {
     "`fairlead node set --keep`": (NODES_GET, NODES_FOLLOW, NODE_STATUS_PATCH),
     "the daemon with `amounts`": (NODES_FOLLOW, NODE_STATUS_PATCH),
     "the cache of this node's pods": (PODS_FOLLOW,),
+    "`fairlead nvidia labels`": (NODE_FEATURES, PODS_GET),
+    "`fairlead nvidia labels --to-node`": (NODES_LABEL,),
+    "`fairlead nvidia config-manager`": (NODES_FOLLOW,),
 }
 
 

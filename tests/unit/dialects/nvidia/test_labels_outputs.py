@@ -15,6 +15,7 @@ from fairlead.cluster.access import Access, parse_server
 from fairlead.cluster.client import Client
 from fairlead.cluster.credentials import Fixed
 from fairlead.cluster.errors import Conflict, Forbidden
+from fairlead.cluster.rbac import FEATURES
 from fairlead.dialects.nvidia.labels.outputs import OWNED, FeatureOutput, FileOutput, NodeOutput
 from fairlead.model.clock import SystemClock
 from fairlead.model.errors import HostError
@@ -157,3 +158,27 @@ async def test_a_node_that_is_right_already_is_not_written(server: ApiServer, cl
     before = len(server.requests)
     await output.write(LABELS)
     assert [request.method for request in server.requests[before:]] == ["GET"]
+
+
+# --- Rights -----------------------------------------------------------------------------------------------------------
+
+
+def rights(feature: str) -> set[tuple[str, str]]:
+    return {(verb, rule.resource) for rule in FEATURES[feature] for verb in rule.verbs}
+
+
+async def test_a_feature_object_needs_just_what_the_reference_says(server: ApiServer, client: Client):
+    server.store.put("pods", gfd()["203-api-create-owner"].api_state["pod"], "gpu")
+    server.allowed = rights("`fairlead nvidia labels`")
+    for labels in (LABELS, {"nvidia.com/gpu.count": "7"}):
+        await FeatureOutput(client, "node-1", "gpu", "gfd-abc").write(labels)
+    assert {request.method for request in server.requests} == {"GET", "POST", "PATCH"}
+
+
+async def test_labels_on_the_node_need_just_what_the_reference_says(server: ApiServer, client: Client):
+    server.store.put("nodes", {"metadata": {"name": "n"}})
+    server.allowed = rights("`fairlead nvidia labels --to-node`")
+    await NodeOutput(client, "n").write(LABELS)
+    server.allowed = {("get", "nodes")}
+    with pytest.raises(Forbidden, match="patch"):
+        await NodeOutput(client, "n").write({})
