@@ -13,7 +13,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LANGUAGES = {"console", "python", "yaml", "ini", "json", "text"}
 # What a mark may say, and whether a word must follow.
-MARKS = {"skip": True, "file": True, "fleet": True, "wrong": True, "daemon": False, "background": False}
+MARKS = {
+    "skip": True,
+    "file": True,
+    "foreign": True,
+    "fleet": True,
+    "wrong": True,
+    "daemon": False,
+    "background": False,
+}
 
 _MARK = re.compile(r"<!-- test: (\S+)(?: (.*?))? ?-->")
 _FENCE = re.compile(r"(`{3,})(\w*)")

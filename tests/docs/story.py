@@ -84,6 +84,8 @@ class Story:
             fleet, source = load_fleet(str(path))
             build(fleet.devices, fleet.name, source)
             return
+        if block.mark == "foreign":
+            return
         raw = parse_yaml(block.text, block.where)
         # A page may show only the part it speaks of.
         text = block.text
@@ -104,7 +106,7 @@ class Story:
         self._write(block, "block.ini")
 
     def _write(self, block: Block, name: str) -> Path:
-        path = self._root / (block.word if block.mark in {"file", "fleet", "wrong"} else name)
+        path = self._root / (block.word if block.mark in {"file", "fleet", "foreign", "wrong"} else name)
         beside = path.with_suffix(".new")  # a daemon may be reading it
         beside.write_text(block.text)
         return beside.replace(path)
