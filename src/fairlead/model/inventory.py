@@ -45,7 +45,7 @@ class Links:
         return hash(frozenset(self._scores.items()))
 
     def __or__(self, other: Links) -> Links:
-        return Links({**self._scores, **other._scores}) if other else self
+        return Links({**self._scores, **other._scores}) if self and other else self or other
 
     def __repr__(self) -> str:
         return f"Links({dict(self.items())!r})"

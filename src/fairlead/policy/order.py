@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TypeAlias
 
 from fairlead.model.device import Device
@@ -13,6 +14,7 @@ DeviceKey: TypeAlias = tuple[bool, NaturalKey, NaturalKey, str]
 _RUNS = re.compile(r"[0-9]+|[^0-9]+")
 
 
+@lru_cache(maxsize=4096)  # the same devices are put in order at each change
 def natural_key(text: str) -> NaturalKey:
     """Sorts runs of digits by value. A number is compared by its length, then its digits: no limit on its size."""
     runs: list[tuple[int, int, str]] = []

@@ -197,6 +197,13 @@ class NvidiaBackend:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _follow_events(self, sink: Sink) -> None:
+        loop = asyncio.get_running_loop()
+
+        def tell(report: events.Report) -> None:
+            # Straight from the thread: what the end of the wait would add is a few wake-ups of the loop.
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._tell, report, sink)
+
         while True:
             await self._listening.wait()
             wait_s = self._options.health.event_wait
@@ -204,14 +211,11 @@ class NvidiaBackend:
                 async with self._turn:
                     if not self._listening.is_set():
                         continue
-                    deadline_s = wait_s + SLACK_S
-                    call = self._listener.call(self._events.wait, wait_s, deadline_s=deadline_s, what="the event wait")
-                    reports = await call
+                    await self._listener.call(
+                        self._events.wait, wait_s, tell, deadline_s=wait_s + SLACK_S, what="the event wait"
+                    )
             except NvmlError as error:
                 await self._event_error(error, sink)
-                continue
-            for report in reports:
-                self._tell(report, sink)
 
     async def _event_error(self, error: NvmlError, sink: Sink) -> None:
         """An error of the wait says nothing of any one GPU. They are asked, and that decides."""

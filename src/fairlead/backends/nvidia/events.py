@@ -6,7 +6,7 @@ waits are kept by NVML as long as the set is open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from msgspec import Struct
@@ -33,7 +33,6 @@ class Events:
         self._nvml: Nvml | None = None
         self._set: EventSet | None = None
         self._uuids: dict[Handle, str] = {}
-        self._error: NvmlError | None = None  # of the last wait, not told yet
         self.waiting = False  # the thread is in a wait
         self.ending = False  # set by the loop: the thread lets go of everything when it next can
 
@@ -61,37 +60,27 @@ class Events:
                 problems.append(f"{uuid}: {why}; only probes tell of its faults")
         return tuple(problems)
 
-    def wait(self, timeout_s: float) -> tuple[Report, ...]:
-        """What happened, the oldest first; empty when nothing did. NvmlError when the set is of no more use."""
+    def wait(self, timeout_s: float, tell: Callable[[Report], None]) -> None:
+        """Tells what happens, each event as soon as it is known. NvmlError when the set is of no more use."""
         if self._nvml is None or self._set is None:
-            return ()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        found: list[Report] = []
+            return
         self.waiting = True
         try:
             event = self._nvml.wait(self._set, int(timeout_s * 1000))
+            told = 0
             while event is not None:
-                uuid = self._uuids.get(event.device, "")
-                if uuid:
-                    found.append(Report(uuid, event.kind, event.data, event.gi, event.ci))
-                if len(found) >= _AT_ONCE:
-                    break
-                event = self._nvml.wait(self._set, 0)
-        except NvmlError as error:
-            if not found:
-                raise
-            self._error = error  # it is told once; what came before it goes first
+                if uuid := self._uuids.get(event.device):
+                    tell(Report(uuid, event.kind, event.data, event.gi, event.ci))
+                told += 1
+                event = self._nvml.wait(self._set, 0) if told < _AT_ONCE else None
         finally:
             self.waiting = False
             if self.ending:
                 self.close()
-        return tuple(found)
 
     def close(self) -> None:
         nvml, events = self._nvml, self._set
-        self._nvml, self._set, self._uuids, self._error = None, None, {}, None
+        self._nvml, self._set, self._uuids = None, None, {}
         if nvml is not None:
             with suppress(NvmlError):
                 if events is not None:

@@ -62,19 +62,30 @@ def listening(nvml: Scripted) -> Events:
     return events
 
 
-def test_what_happened_at_once_is_told_together() -> None:
+def test_what_happened_at_once_is_told_in_one_wait() -> None:
     events = listening(Scripted(xid(1, 48), xid(2, 79), xid(9, 79), None))
-    assert events.wait(5) == (Report("GPU-1", XID, 48), Report("GPU-2", XID, 79))
-    assert events.wait(5) == ()
+    heard: list[Report] = []
+    events.wait(5, heard.append)
+    assert heard == [Report("GPU-1", XID, 48), Report("GPU-2", XID, 79)]
+    events.wait(5, heard.append)
+    assert len(heard) == 2
+
+
+def test_an_event_is_told_before_the_driver_is_asked_for_the_next() -> None:
+    nvml = Scripted(xid(1, 48), xid(2, 79), None)
+    left: list[int] = []
+    listening(nvml).wait(5, lambda _: left.append(len(nvml.waits)))
+    assert left == [2, 1]
 
 
 def test_an_error_behind_an_event_is_told_after_it() -> None:
-    """The driver tells it once."""
     events = listening(Scripted(xid(1, 79), lost()))
-    assert events.wait(5) == (Report("GPU-1", XID, 79),)
+    heard: list[Report] = []
     with pytest.raises(NvmlError, match="GPU is lost"):
-        events.wait(5)
-    assert events.wait(5) == ()
+        events.wait(5, heard.append)
+    assert heard == [Report("GPU-1", XID, 79)]
+    events.wait(5, heard.append)
+    assert len(heard) == 1
 
 
 def test_everything_is_let_go_at_the_end_of_a_wait() -> None:
@@ -82,7 +93,7 @@ def test_everything_is_let_go_at_the_end_of_a_wait() -> None:
     events = listening(nvml)
     assert (nvml.sessions, nvml.sets) == (1, 1)
     events.ending = True
-    events.wait(5)
+    events.wait(5, lambda _: None)
     assert (nvml.sessions, nvml.sets) == (0, 0)
     events.close()
     assert (nvml.sessions, nvml.sets) == (0, 0)
