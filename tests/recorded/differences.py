@@ -45,4 +45,34 @@ DIFFERENCES = {
     "driver-late": (
         "Without a driver --fail-on-init-error=false waits for it; NVIDIA's never looks again. CDI makes no difference."
     ),
+    "fault-every-slot": "A fault reaches every replica of its GPU; NVIDIA's withdraws one of them, any one.",
+    "fault-instance": (
+        "A fault reaches the MIG instance that it names, or all of its GPU; NVIDIA's hears of one per GPU, any one."
+    ),
+    "ecc-counts": "A double-bit ECC error withdraws the GPU; NVIDIA's hears and ignores it.",
+    "event-error": "When the wait for events fails every GPU is asked how it is; NVIDIA's withdraws them all.",
+    "events-told": "A GPU that reports no events is offered, probed and told of; NVIDIA's says nothing.",
+    "xid-enabled": (
+        "DP_DISABLE_HEALTHCHECKS=all with DP_ENABLE_HEALTHCHECKS=79 watches XID 79; NVIDIA's watches nothing."
+    ),
+    "list-once": "A list is sent when it says something new; NVIDIA's repeats it for each fault.",
+    "every-stream": (
+        "Every stream begins with what is known and hears everything; NVIDIA's deals faults out to one stream each."
+    ),
+    "unhealthy-refused": "A device that is unhealthy is not handed out; NVIDIA's starts the container with it.",
+    "comes-back": "A GPU comes back when its fault is over; NVIDIA's needs a restart or SIGHUP, whatever the GPU has.",
+    "sighup-differs": (
+        "SIGHUP changes what differs and heals nobody; NVIDIA's starts everything anew, with all GPUs healthy."
+    ),
+    "config-kept": "A bad config file at SIGHUP is told, and the old one stays in force; NVIDIA's exits.",
+    "gpus-gone": (
+        "GPUs that leave are seen without SIGHUP and stay listed, unhealthy, while a pod may hold them; "
+        "NVIDIA's drops them at SIGHUP."
+    ),
+    "socket-back": "A removed socket is made again and registered; NVIDIA's does not notice.",
+    "kubelet-late": (
+        "A kubelet that is missing or refuses is asked again within seconds, by each resource for itself; NVIDIA's "
+        "takes all sockets away for 30 s, and exits where the directory is missing."
+    ),
+    "kubelet-path": "A relative --kubelet-socket is refused; NVIDIA's tries it for ever.",
 }
