@@ -74,6 +74,8 @@ def clear() -> None:
             os.kill(pid, signal.SIGKILL)
     with suppress(NodeFailedError):  # the sweep tells what is left
         until(lambda: not inhabitants(), "the namespace is empty", END_S)
+    # A process leaves its namespaces a little before it is gone; the keeper is waited for by its pid.
+    process.end(KEEPER, signal.SIGKILL)
 
 
 def _mounts() -> Iterator[str]:
