@@ -35,8 +35,9 @@ fmt: $(VENV)/.ready ## format and fix what can be fixed
 node-test: $(VENV)/.ready ## Fairlead on a real Kubernetes node, built and started here; needs root and Go
 	@$(BIN)/python -m pytest -m node tests/node
 
-node-test-full: $(VENV)/.ready ## the same, with the scenarios that take long
+node-test-full: $(VENV)/.ready ## the same, with the scenarios that take long, and Kubernetes' own specs
 	@NODE_TEST_FULL=1 $(BIN)/python -m pytest -m node tests/node
+	@$(BIN)/python -m tests.e2e_node
 
 node-up: $(VENV)/.ready ## starts that node and leaves it running
 	@$(BIN)/python -m tests.node.rig up
@@ -48,7 +49,7 @@ e2e-node: $(VENV)/.ready ## Kubernetes' own device-plugin specs, with a Fairlead
 	@$(BIN)/python -m tests.e2e_node
 
 conformance: $(VENV)/.ready ## the conformance suite against our own plugins, and against broken ones
-	@$(BIN)/python -m pytest -m conformance -n 2 tests/system/test_conformance*.py tests/system/test_sample_plugin.py tests/peers/nvidia/test_card.py tests/unit/standin/conformance
+	@$(BIN)/python -m pytest -m conformance -n 2 tests/system/test_conformance*.py tests/system/test_sample_plugin.py tests/peers tests/unit/standin/conformance
 
 campaign: $(VENV)/.ready ## 10,000 seeded faults against the daemon and a kubelet; SEED=N for others
 	@$(BIN)/python -m tests.campaign --events 10000 --seed $(or $(SEED),1)
