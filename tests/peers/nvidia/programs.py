@@ -30,7 +30,8 @@ def our_plugin(*more: str) -> Program:
     """`fairlead nvidia` from this work tree."""
     source = Path(fairlead.__file__).parents[1]
     env = {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-    states = {" nothing-offered ": "waiting"}  # for devices, for a driver, for MPS: it looks again
+    # It looks again: for devices, for a driver, for MPS. And asks again: the kubelet.
+    states = {" nothing-offered ": "waiting", " backoff ": "retrying"}
     return Program((sys.executable, "-m", "fairlead", "nvidia", *more), env, states=states)
 
 
