@@ -171,8 +171,8 @@ def _withhold(
     shorts: dict[str, DeviceId] = {}
     for name, resource in served.items():
         for slot in held.get(name, frozenset()):
-            known = resource.by_id.get(slot)
-            if known is None or known.retired_s is not None:
+            place = resource.order.get(slot)
+            if place is None or resource.slots[place].retired_s is not None:
                 shorts = shorts or {short_name(device.id): device.id for device in inventory.devices}
                 busy.add(owner_of(slot, shorts) or device_of(slot))
     if not busy:

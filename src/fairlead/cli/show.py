@@ -7,6 +7,8 @@ from typing import Any
 
 from fairlead.cli.draw import HEALTH_STYLE, PHASE_STYLE, Cell, duration, memory, paint, short, table
 
+SHOWN = 20  # of a list of slots; there may be 60,000
+
 
 def status(answer: Mapping[str, Any]) -> str:
     now = answer["now_s"]
@@ -24,6 +26,11 @@ def status(answer: Mapping[str, Any]) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
+def _count(slots: int, unit_bytes: int) -> str:
+    """`4`, or with a unit of memory `1024 x 16 MiB`."""
+    return f"{slots} x {memory(unit_bytes)}" if unit_bytes else str(slots)
+
+
 def _resources(rows: Sequence[Mapping[str, Any]], now: float) -> str:
     if not rows:
         return "no resource is offered"
@@ -32,7 +39,7 @@ def _resources(rows: Sequence[Mapping[str, Any]], now: float) -> str:
         [
             [
                 row["name"],
-                row["slots"],
+                _count(row["slots"], row["unit_bytes"]),
                 Cell(row["healthy"], "good" if row["healthy"] == row["slots"] else "warn"),
                 row["held"],
                 row["retired"] or "",
@@ -82,7 +89,7 @@ def plan(answer: Mapping[str, Any]) -> str:
                     [
                         row["name"],
                         row["devices"],
-                        row["slots"],
+                        _count(row["slots"], row["unit_bytes"]),
                         row["placement"],
                         f"{row['worst_bytes']:,} B",
                         Cell(
@@ -151,12 +158,12 @@ def devices(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def explanation(answer: Mapping[str, Any]) -> str:
-    head = (
-        f"{answer['count']} of {paint(answer['resource'], 'bold')} by {answer['placement']}, "
-        f"from {answer['available']} free"
-    )
-    chosen = "\n".join(f"  {paint(slot, 'good')}" for slot in answer["slots"])
-    blocks = [f"{head}:\n{chosen}"]
+    asked = _count(answer["count"], answer["unit_bytes"])
+    head = f"{asked} of {paint(answer['resource'], 'bold')} by {answer['placement']}, from {answer['available']} free"
+    chosen = [f"  {paint(slot, 'good')}" for slot in answer["slots"][:SHOWN]]
+    if len(answer["slots"]) > SHOWN:
+        chosen.append(f"  and {len(answer['slots']) - SHOWN} more")
+    blocks = ["\n".join([f"{head}:", *chosen])]
     if answer["fallback"]:
         blocks.append(f"decided by: {answer['fallback']}")
     if answer["devices"]:
@@ -177,7 +184,7 @@ def explanation(answer: Mapping[str, Any]) -> str:
             )
         )
     if answer["left_out"]:
-        rows = [[row["slot"], row["why"]] for row in answer["left_out"][:20]]
+        rows = [[row["slot"], row["why"]] for row in answer["left_out"][:SHOWN]]
         more = len(answer["left_out"]) - len(rows)
         blocks.append("not offered:\n" + table(["SLOT", "WHY"], rows) + (f"\nand {more} more" if more else ""))
     blocks += answer["notes"]

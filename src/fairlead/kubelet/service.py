@@ -7,6 +7,7 @@ kubelet's main loop waits for the others without a deadline.
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -161,9 +162,9 @@ def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
     """Resolves and admits the ids of one container, or says which of them it cannot have, and why."""
     if not ids:
         raise BadAsk(f"{resource.name}: the request names no device")
-    if len(set(ids)) != len(ids):
-        raise BadAsk(f"{resource.name}: the request names a device twice")
     slots = _slots(resource, ids)
+    if any(map(operator.is_, slots, slots[1:])):
+        raise BadAsk(f"{resource.name}: the request names a device twice")
     if 0 < resource.per_container < len(ids):
         most = resource.per_container
         reason = "the pod's status holds every id, and must not outgrow it. Use a larger memory.unit"
@@ -185,24 +186,25 @@ def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
 
 
 def _slots(resource: Resource, ids: Sequence[str]) -> list[Slot]:
-    known: Mapping[Any, Slot] = resource.by_id
+    """In our order: the kubelet sends ids at random; people and programs get them sorted."""
+    order: Mapping[Any, int] = resource.order
     try:
-        return [known[slot] for slot in ids]
+        places = [order[slot] for slot in ids]
     except KeyError:
-        raise UnknownSlots(resource.name, [slot for slot in ids if slot not in known]) from None
+        raise UnknownSlots(resource.name, [slot for slot in ids if slot not in order]) from None
+    places.sort()
+    known = resource.slots
+    return [known[place] for place in places]
 
 
 def _grant(resource: Resource, slots: Sequence[Slot]) -> Grant:
-    # The kubelet sends ids in random order; people and programs get them in ours.
-    order = resource.order
-    ids = sorted([slot.id for slot in slots], key=order.__getitem__) if len(slots) > 1 else [slots[0].id]
-    by_id, devices = resource.by_id, resource.inventory.by_id
-    owners = [by_id[slot].device for slot in ids]
-    found = tuple(devices[owner] for owner in dict.fromkeys(owners) if owner in devices)
+    devices = resource.inventory.by_id
+    counts = Counter([slot.device for slot in slots])  # in the order of the slots
+    found = tuple(devices[device] for device in counts if device in devices)
+    ids = tuple([slot.id for slot in slots])
     if not resource.unit_bytes:
-        return Grant(resource.name, tuple(ids), found)
-    counts = Counter(owners)
-    return Grant(resource.name, tuple(ids), found, resource.unit_bytes, tuple(counts[device.id] for device in found))
+        return Grant(resource.name, ids, found)
+    return Grant(resource.name, ids, found, resource.unit_bytes, tuple(counts[device.id] for device in found))
 
 
 def _why(resource: Resource, slot: Slot) -> str:
@@ -211,11 +213,16 @@ def _why(resource: Resource, slot: Slot) -> str:
 
 
 def _choose(resource: Resource, ask: dp.ContainerPreferredAllocationRequest) -> tuple[SlotId, ...]:
-    # A list may have changed between the kubelet's look and its question: what we no longer know is left out.
-    known: Mapping[Any, Slot] = resource.by_id
-    available = [slot for slot in ask.available_ids if slot in known]
-    must = [slot for slot in ask.must_include_ids if slot in known]
-    return chooser()(resource, available, must, ask.allocation_size).slots
+    available: Sequence[str] = ask.available_ids
+    must: Sequence[str] = ask.must_include_ids
+    try:
+        return chooser()(resource, available, must, ask.allocation_size).slots
+    except UnknownSlots:
+        # A list may have changed between the kubelet's look and its question: what we no longer know is left out.
+        known: Mapping[Any, int] = resource.order
+        available = [slot for slot in available if slot in known]
+        must = [slot for slot in must if slot in known]
+        return chooser()(resource, available, must, ask.allocation_size).slots
 
 
 def chooser() -> Callable[..., Choice]:

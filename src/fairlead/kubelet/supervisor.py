@@ -53,7 +53,10 @@ class Supervisor:
             return
         self.refused.pop(name, None)
         self._units[name] = unit
-        self._place.record("resource-added", resource=name, slots=len(resource.slots), bytes=len(unit.offer.frame))
+        unit_mib = resource.unit_bytes >> 20 or None
+        self._place.record(
+            "resource-added", resource=name, slots=len(resource.slots), unit_mib=unit_mib, bytes=len(unit.offer.frame)
+        )
         self._tasks[name] = asyncio.create_task(self._guard(unit, self._tasks.get(name)), name=f"unit {name}")
 
     def _drop(self, name: ResourceName) -> None:

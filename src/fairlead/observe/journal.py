@@ -14,6 +14,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -135,8 +136,8 @@ def _stamp(at_s: float) -> str:
 def plain(value: Any) -> Any:
     """A value as JSON has it, with long lists cut to a few items and a count."""
     if isinstance(value, (list, tuple, set, frozenset)):
-        items = [str(item) for item in value]
-        return items if len(items) <= VALUES_SHOWN else [*items[:VALUES_SHOWN], f"and {len(items) - VALUES_SHOWN} more"]
+        items = [str(item) for item in islice(value, VALUES_SHOWN)]
+        return items if len(value) <= VALUES_SHOWN else [*items, f"and {len(value) - VALUES_SHOWN} more"]
     return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
 
 

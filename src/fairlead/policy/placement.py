@@ -76,8 +76,9 @@ def place(
     except KeyError:
         raise UnknownSlots(resource.name, table.unknown([*available, *must_include])) from None
     _check(resource, table, offered, forced, size)
-    for number in compress(range(len(forced)), forced):
-        offered[number] = 0
+    if must_include:
+        for number in compress(range(len(forced)), forced):
+            offered[number] = 0
     ask = _Ask(table, table.count(offered), table.count(forced), size)
     if ask.need == 0:
         take, fallback = [0] * len(ask.free), ""
@@ -103,7 +104,7 @@ def _check(resource: Resource, table: Table, offered: bytearray, forced: bytearr
         raise BadAsk(f"{resource.name}: asked to place {size} devices, but only {count} are available")
     if required > size:
         raise BadAsk(f"{resource.name}: {required} devices must be included in a request for {size}")
-    for number in compress(range(len(forced)), forced):
+    for number in compress(range(len(forced)), forced) if required else ():
         if not offered[number]:
             raise BadAsk(f"{resource.name}: {table.ids[number]} must be included, but is not available")
 

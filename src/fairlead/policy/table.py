@@ -6,7 +6,7 @@ Slots are positions here, in device order; so are devices. Knows nothing of stra
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from fairlead.model.device import Device
@@ -94,12 +94,10 @@ class Fabric:
 class Table:
     """Slots by position. A device's slots lie together, in the order of the list."""
 
-    __slots__ = ("_position", "fabric", "ids", "starts", "totals", "whole")
+    __slots__ = ("_position", "fabric", "ids", "slots", "starts", "totals", "whole")
 
     def __init__(self, resource: Resource, known: Fabric | None) -> None:
-        devices = tuple(
-            sorted((resource.inventory.by_id.get(d) or Device(d) for d in resource.slots_of), key=device_key)
-        )
+        devices = _devices(resource)
         links = resource.inventory.links
         reuse = known is not None and known.links is links and known.devices == devices
         self.fabric = known if known is not None and reuse else Fabric(devices, links)
@@ -108,7 +106,16 @@ class Table:
         self.totals = [len(group) for group in groups]
         self.starts = [0, *accumulate(self.totals)]
         self.whole = all(sum(slot.retired_s is None for slot in group) <= 1 for group in groups)
-        self._position = {slot: number for number, slot in enumerate(self.ids)}
+        # Nearly always the order of the list itself, which the resource knows already.
+        same = resource.slots == tuple([slot for group in groups for slot in group])
+        self._position: Mapping[SlotId, int] = resource.order if same else {s: n for n, s in enumerate(self.ids)}
+        self.slots = resource.slots
+
+    def serves(self, resource: Resource) -> bool:
+        """Whether another snapshot has the same table: only health has changed."""
+        if self.slots != resource.slots or self.fabric.links is not resource.inventory.links:
+            return False
+        return self.fabric.devices == _devices(resource)
 
     def mark(self, slots: Iterable[SlotId]) -> bytearray:
         """One byte per position, set for the given slots. KeyError for a slot that is not in the list."""
@@ -130,8 +137,12 @@ class Table:
         return self.fabric.devices[number].id
 
 
+def _devices(resource: Resource) -> tuple[Device, ...]:
+    return tuple(sorted((resource.inventory.by_id.get(d) or Device(d) for d in resource.slots_of), key=device_key))
+
+
 _tables: dict[int, tuple[weakref.ref[Resource], Table]] = {}
-_fabrics: dict[ResourceName, Fabric] = {}
+_latest: dict[ResourceName, Table] = {}
 
 
 def table_of(resource: Resource) -> Table:
@@ -140,8 +151,10 @@ def table_of(resource: Resource) -> Table:
     entry = _tables.get(key)
     if entry is not None and entry[0]() is resource:
         return entry[1]
-    table = Table(resource, _fabrics.get(resource.name))
-    _fabrics[resource.name] = table.fabric
+    table = _latest.get(resource.name)
+    if table is None or not table.serves(resource):
+        table = Table(resource, table.fabric if table is not None else None)
+    _latest[resource.name] = table
     _tables[key] = (weakref.ref(resource, lambda _: _tables.pop(key, None)), table)
     return table
 

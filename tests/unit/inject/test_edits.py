@@ -72,3 +72,39 @@ def test_other_braces_stay():
 def test_edits_without_text_are_not_copied():
     edits = Edits(nodes=(DeviceNode("/dev/a"),))
     assert fill(edits, GRANT) is edits
+
+
+MIB = 1 << 20
+SHARE = Grant(
+    ResourceName("example.com/gpu-memory"),
+    (SlotId("a-0"), SlotId("a-1"), SlotId("a-2"), SlotId("b-0")),
+    (Device(DeviceId("a"), index="0", memory_bytes=81_559 * MIB), Device(DeviceId("b"), memory_bytes=4096 * MIB)),
+    1024 * MIB,
+    (3, 1),
+)
+
+
+def test_shares_of_memory_are_told_per_device():
+    edits = Edits(env={"MIB": "{memoryMib}", "OF": "{memoryPercent}", "UNITS": "{units}", "WHOSE": "{ids}"})
+    assert fill(edits, SHARE).env == {"MIB": "3072,1024", "OF": "3,25", "UNITS": "3,1", "WHOSE": "a,b"}
+
+
+def test_a_variable_may_be_set_once_per_device():
+    edits = Edits(env={"LIMIT_{n}": "{memoryMib}m of {ids}, {slots}", "{resource}_{n}": "{count}"})
+    assert fill(edits, SHARE).env == {
+        "LIMIT_0": "3072m of a, a-0,a-1,a-2",
+        "LIMIT_1": "1024m of b, b-0",
+        "EXAMPLE_COM_GPU_MEMORY_0": "3",
+        "EXAMPLE_COM_GPU_MEMORY_1": "1",
+    }
+
+
+def test_a_whole_device_is_a_hundred_percent_and_a_crumb_is_one():
+    device = Device(DeviceId("a"), memory_bytes=81_559 * MIB)
+    for units, percent in ((5097, "100"), (1, "1"), (2548, "49")):
+        grant = Grant(ResourceName("a.b/c"), (), (device,), 16 * MIB, (units,))
+        assert fill(Edits(env={"P": "{memoryPercent}"}), grant).env == {"P": percent}
+
+
+def test_words_of_memory_stay_as_they_are_where_there_is_none():
+    assert fill(Edits(env={"X": "{memoryMib}"}), GRANT).env == {"X": "{memoryMib}"}

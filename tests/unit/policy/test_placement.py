@@ -127,7 +127,7 @@ def test_the_answer_is_valid_and_does_not_depend_on_the_order_of_the_request(
     assert set(must) <= set(first.slots) <= set(available)
     again = rng.sample(available, len(available)) + available[:1]  # an id twice does no harm
     fresh = replace(resource)  # the same snapshot, but nothing remembered
-    table._fabrics.clear()
+    table._latest.clear()
     assert place(fresh, again, must[::-1], size, explain=True) == first
     assert sum(reason.picked for reason in first.reasons) == size
 
