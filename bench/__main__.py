@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import contestants, measure, nvidia, placement, report
 from bench.process import PluginFailedError
-from bench.rows import OURS, TRANSPORT, Results
+from bench.rows import BUSY_LOAD, OURS, TRANSPORT, Results
 from tests import toolchain
 from tests.interop.go_kubelet import GoError, GoKubelet
 
@@ -155,10 +155,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     effort = measure.QUICK if given.quick else measure.Effort()
     if given.rounds:
         effort = measure.with_rounds(effort, given.rounds)
+    known = facts(effort, quick=given.quick)  # before: how busy the machine is without us
     try:
         bench = Bench(effort, frozenset(given.only or GROUPS))
         if given.quick:
             bench.notes.append("a quick look: too few rounds to judge by")
+        if known["load"] > BUSY_LOAD:
+            bench.notes.append(f"the machine was busy (load {known['load']}) when this began: do it again in quiet")
         asyncio.run(bench.run())
     except (PluginFailedError, GoError, OSError, TimeoutError, toolchain.BuildFailedError) as error:
         print(f"bench: {str(error) or type(error).__name__}", file=sys.stderr)
@@ -168,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     print(report.render(bench.sheets, bench.notes))
     if given.json:
-        content = report.as_json(bench.sheets, facts(effort, quick=given.quick), bench.notes)
+        content = report.as_json(bench.sheets, known, bench.notes)
         given.json.write_text(json.dumps(content, indent=2) + "\n")
     missed = [target for results in bench.sheets for target in results.missed()]
     return 1 if given.strict and missed else 0

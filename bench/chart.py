@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
-from bench.rows import NVIDIA, OURS
+from bench.rows import BUSY_LOAD, NVIDIA, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -130,7 +130,8 @@ def _x(ratio: float, highest: float) -> float:
 def _notes(facts: dict[str, Any]) -> tuple[str, str]:
     against = f"NVIDIA k8s-device-plugin {facts['nvidia']}, {facts.get('go', 'Go')}, and Python {facts['python']}"
     where = f"{facts['cores']} cores, {facts['system']}, {facts['date']}, medians of {facts['rounds']} rounds"
-    return f"{against}, on the same simulated driver: 8 x H100, or 16.", f"{where}. The axis is logarithmic."
+    busy = f" Taken on a busy machine (load {facts['load']})." if facts["load"] > BUSY_LOAD else ""
+    return f"{against}, on the same simulated driver: 8 x H100, or 16.", f"{where}. The axis is logarithmic.{busy}"
 
 
 def _number(value: float) -> str:

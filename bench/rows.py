@@ -9,6 +9,7 @@ import statistics
 from dataclasses import dataclass, field
 
 OURS, AIO, GO, NVIDIA = "fairlead", "grpc.aio", "grpc-go", "NVIDIA"
+BUSY_LOAD = 1.0  # of other programs: their turns show in the numbers
 
 
 @dataclass(frozen=True, slots=True)
