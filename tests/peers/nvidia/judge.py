@@ -20,6 +20,9 @@ def judge(theirs: Result, ours: Result, seen: Seen) -> Verdict:
     if ours.state == "waiting" and any("no devices" in line for line in theirs.log_errors):
         verdict.differences.add("driver-late")  # without a GPU it exits if CDI is chosen, and waits otherwise
         return verdict
+    if ours.state == "waiting" and any("no devices" in line for line in theirs.log_errors):
+        verdict.differences.add("no-gpu-waits")
+        return verdict
     if theirs.state != ours.state or (theirs.exit_code or 0) != (ours.exit_code or 0):
         verdict.faults.append(f"state {ours.state} ({ours.exit_code}), not {theirs.state} ({theirs.exit_code})")
         return verdict
