@@ -45,7 +45,7 @@ DIFFERENCES = {
     "driver-late": (
         "Without a driver --fail-on-init-error=false waits for it; NVIDIA's never looks again. CDI makes no difference."
     ),
-    "no-gpu-waits": "Without a GPU ours waits for one, always; NVIDIA's waits without looking, and exits if CDI is used.",
+    "no-gpu-waits": "Without a GPU ours looks for one again and again; NVIDIA's never does, and exits if CDI is used.",
     "fault-every-slot": "A fault reaches every replica of its GPU; NVIDIA's withdraws one of them, any one.",
     "fault-instance": (
         "A fault reaches the MIG instance that it names, or all of its GPU; NVIDIA's hears of one per GPU, any one."

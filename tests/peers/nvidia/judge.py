@@ -17,10 +17,10 @@ def judge(theirs: Result, ours: Result, seen: Seen) -> Verdict:
     if ours.state == "waiting" and theirs.state in {"idle", "retrying"}:
         verdict.differences.add("driver-late" if theirs.state == "idle" else "mps-waits")
         return verdict
-    if ours.state == "waiting" and any("no devices" in line for line in theirs.log_errors):
+    if ours.state == "waiting" and any("cdi spec" in line.lower() for line in theirs.log_errors):
         verdict.differences.add("driver-late")  # without a GPU it exits if CDI is chosen, and waits otherwise
         return verdict
-    if ours.state == "waiting" and any("no devices" in line for line in theirs.log_errors):
+    if ours.state == "waiting" and any("cdi spec" in line.lower() for line in theirs.log_errors):
         verdict.differences.add("no-gpu-waits")
         return verdict
     if theirs.state != ours.state or (theirs.exit_code or 0) != (ours.exit_code or 0):
