@@ -37,7 +37,7 @@ class FakeGo:
         self.problems = list(problems)
         self.asked: list[str] = []
 
-    def __call__(self, command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    def __call__(self, command: list[str], cwd: Path, cgo: str = "") -> subprocess.CompletedProcess[str]:
         self.asked.append(command[1])
         if command[1] == "mod" and self.problems:
             return subprocess.CompletedProcess(command, 1, "", self.problems.pop(0))
@@ -62,7 +62,7 @@ def test_a_program_is_built_once_and_again_when_its_source_changes(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = FakeGo()
-    monkeypatch.setattr(toolchain, "_run", go)
+    monkeypatch.setattr(toolchain, "run", go)
     first = toolchain.build("probe")
     assert toolchain.build("probe") == first
     assert go.asked.count("build") == 1
@@ -74,13 +74,13 @@ def test_a_program_is_built_once_and_again_when_its_source_changes(
 def test_a_busy_proxy_is_asked_again_after_a_pause(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     go = FakeGo("429 Too Many Requests", "429 Too Many Requests")
     pauses: list[float] = []
-    monkeypatch.setattr(toolchain, "_run", go)
+    monkeypatch.setattr(toolchain, "run", go)
     monkeypatch.setattr("time.sleep", pauses.append)
     assert toolchain.build("probe").exists()
     assert pauses == [0.0, 5.0, 15.0]
 
 
 def test_an_unreachable_proxy_is_a_missing_toolchain(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain, "_run", FakeGo("dial tcp: no such host"))
+    monkeypatch.setattr(toolchain, "run", FakeGo("dial tcp: no such host"))
     with pytest.raises(ToolchainMissingError, match="no such host"):
         toolchain.build("probe")
