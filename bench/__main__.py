@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import contestants, measure, nvidia, placement, report
+from bench import contestants, measure, memory, nvidia, placement, report
 from bench.process import PluginFailedError
 from bench.rows import BUSY_LOAD, OURS, TRANSPORT, Results
 from tests import toolchain
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bench.contestants import Contestant
     from bench.measure import Effort, OpenKubelet
 
-GROUPS = ("start", "calls", "restart", "memory", "idle", "slots", "placement", "nvidia")
+GROUPS = ("start", "calls", "restart", "memory", "idle", "slots", "placement", "units", "nvidia")
 SLOTS = 60_000
 
 
@@ -69,12 +69,13 @@ class Bench:
             self.say("placement, in process")
             for numbers in placement.measure(self.effort.rounds):
                 self.results.add(OURS, numbers)
+        if "units" in self.groups:
+            self.sheets.append(await memory.run(self.effort, self.open_kubelet, self.say))
         if "nvidia" in self.groups:
             await self.run_nvidia()
 
     async def run_nvidia(self) -> None:
-        without_go = len(self.field) < len(TRANSPORT.others) + 1
-        if reason := "its own client needs Go" if without_go else nvidia.missing():
+        if reason := nvidia.missing():
             self.notes.append(f"NVIDIA's plugin was not measured: {reason}")
             return
         match = nvidia.Match(self.effort, self.open_kubelet, self.say)
