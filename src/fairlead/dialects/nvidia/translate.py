@@ -37,6 +37,8 @@ def translate(
     """BadFile if the sharing block names what cannot be there."""
     notes: list[str] = []
     rules = list(_rules(settings, notes, source, also_whole=also_whole))
+    if problems := list(_mps_problems(settings, rules)):
+        raise BadFile(source, problems)
     config: dict[str, Any] = {
         "backends": [_backend(settings, health, rules)],
         "rules": rules,
@@ -94,12 +96,40 @@ def _mps(settings: Settings, rules: list[dict[str, Any]]) -> dict[str, Any]:
     shared = [rule for rule in rules if rule.get("replicas", 1) > 1]
     chosen: dict[str, list[str]] = {}
     for rule in shared:
-        match = rule.get("match", {})
-        for word in (*match.get("index", ()), *match.get("id", ()), *([match["model"]] if "model" in match else ())):
-            chosen.setdefault(rule["resource"], []).append(word)
+        chosen.setdefault(rule["resource"], []).extend(_chosen(rule))
+    everything = {rule["resource"] for rule in shared if not _chosen(rule)}
+    devices = {resource: words for resource, words in chosen.items() if resource not in everything}
     replicas = {rule["resource"]: rule["replicas"] for rule in shared}
-    made = {"root": MPS_IN_CONTAINER, "replicas": replicas, "devices": chosen}
+    made = {"root": MPS_IN_CONTAINER, "replicas": replicas, "devices": devices}
     return {key: value for key, value in made.items() if value} if shared else {}
+
+
+def _chosen(rule: Mapping[str, Any]) -> list[str]:
+    """The GPUs of a rule, as a control daemon can be told them. None: all that there are."""
+    match = rule.get("match", {})
+    return [*match.get("index", ()), *match.get("id", ())] or ([match["model"]] if "model" in match else [])
+
+
+def _mps_problems(settings: Settings, rules: list[dict[str, Any]]) -> Iterator[str]:
+    """A resource has one control daemon, which has one limit for all clients; and a GPU has one daemon or none."""
+    if settings.sharing[0] != "mps":
+        return
+    replicas: dict[str, int] = {}
+    for number, rule in enumerate(rules):
+        resource = rule["resource"]
+        if rule.get("replicas", 1) == 1:
+            continue
+        if replicas.setdefault(resource, rule["replicas"]) != rule["replicas"]:
+            yield (
+                f"sharing.mps: {resource} has {replicas[resource]} and {rule['replicas']} replicas, and its one "
+                "control daemon sets one limit. Make them equal, or give each line a rename"
+            )
+        others = {earlier["resource"] for earlier in rules[:number]} - {resource}
+        if others and not _chosen(rule):
+            yield (
+                f"sharing.mps: {resource} is for all GPUs that are left by {', '.join(sorted(others))}, and a control "
+                "daemon must be told which. List them in devices"
+            )
 
 
 # --- Rules ------------------------------------------------------------------------------------------------------------
@@ -114,15 +144,15 @@ def _rules(settings: Settings, notes: list[str], source: str, *, also_whole: boo
     used: set[str] = set()
     problems: list[str] = []
     for match, name in _names(settings):
-        if name == MIG_TEMPLATE:
-            mine = [one for one in shared if one.name.startswith(MIG)]
-            yield from _shared(mine, None, settings, problems, also_whole=also_whole)
-        else:
-            mine = [one for one in shared if one.name == name]
-            yield from _shared(mine, match, settings, problems, also_whole=also_whole)
+        by_profile = name == MIG_TEMPLATE
+        mine = [one for one in shared if (one.name.startswith(MIG) if by_profile else one.name == name)]
+        made = list(_shared(mine, None if by_profile else match, settings, problems, also_whole=also_whole))
+        yield from made
         used |= {one.name for one in mine}
-        if not any(one.devices == "all" for one in mine) or name == MIG_TEMPLATE:
-            yield {**({"match": match} if match else {}), "resource": name, **_placement(settings, match, shared=False)}
+        if by_profile or not any(one.devices == "all" for one in mine):
+            rest = {"resource": name, **_placement(settings, match, shared=False)}
+            problems += _clashes(made, rest)
+            yield {**({"match": match} if match else {}), **rest}
     for one in shared:
         if one.name not in used:
             text = f"{one.at}: no GPU is offered as {one.name} with --mig-strategy={settings.mig_strategy}"
@@ -179,7 +209,9 @@ def _shared(
     # Lines for some devices go before those for all.
     for one in sorted(entries, key=lambda entry: entry.devices == "all"):
         base = {"attributes": {"profile": one.name.removeprefix(MIG)}} if match is None else match
-        for part in _selections(one):
+        if settings.sharing[0] == "mps" and isinstance(one.devices, int) and base:
+            problems.append(f"{one.at}: a count does not tell MPS which GPUs of {one.name} are meant. List them")
+        for part in _selections(one, count_by_index=settings.sharing[0] == "mps"):
             resource = one.rename or one.name
             rule = {"match": {**base, **part}, "resource": resource, "replicas": one.replicas}
             if not rule["match"]:
@@ -195,11 +227,25 @@ def _shared(
             yield rule
 
 
-def _selections(one: Shared) -> Iterator[dict[str, Any]]:
+def _clashes(made: list[dict[str, Any]], rest: Mapping[str, Any]) -> Iterator[str]:
+    """GPUs that are shared and GPUs that are not cannot have one name where they are treated otherwise."""
+    if any(
+        rule["resource"] == rest["resource"]
+        and any(rule.get(key) != rest.get(key) for key in ("perContainer", "placement", "env"))
+        for rule in made
+    ):
+        yield (
+            f"sharing: only some GPUs of {rest['resource']} are shared, and pods would ask for them by the name of the "
+            "others. Set renameByDefault, or rename"
+        )
+
+
+def _selections(one: Shared, *, count_by_index: bool) -> Iterator[dict[str, Any]]:
+    """`count_by_index`: a count is spelled out, for those who must know which GPUs are meant."""
     if one.devices == "all":
         yield {}
     elif isinstance(one.devices, int):
-        yield {"first": one.devices}
+        yield {"index": [str(number) for number in range(one.devices)]} if count_by_index else {"first": one.devices}
     else:
         indexes = [text for text in one.devices if text[0].isdigit()]
         ids = [text for text in one.devices if not text[0].isdigit()]

@@ -223,3 +223,59 @@ def test_one_file_may_serve_nodes_with_and_without_mig(tmp_path: Path):
     meant = read([f"--config-file={tmp_path}/c.yaml"], {}).meant()
     assert meant.config["rules"] == [{"resource": "nvidia.com/gpu"}]
     assert "it has no effect" in meant.notes[0]
+
+
+# --- MPS: what the control daemons are told ---------------------------------------------------------------------------
+
+
+def mps(mean, *lines: str, more: str = "renameByDefault: true, ", rest: str = "") -> dict[str, Any]:
+    file = sharing(f"{more}resources: [{', '.join(lines)}]", "mps") + rest
+    return mean("--mps-root=/run/mps", file=file)["backends"][0]["mps"]
+
+
+def test_a_count_of_gpus_is_the_same_gpus_for_the_daemon_and_for_the_rule(mean):
+    file = sharing("renameByDefault: true, resources: [{name: gpu, replicas: 4, devices: 2}]", "mps")
+    meant = mean("--mps-root=/run/mps", file=file)
+    assert meant["rules"][0]["match"] == {"index": ["0", "1"]}
+    assert meant["backends"][0]["mps"]["devices"] == {"nvidia.com/gpu.shared": ["0", "1"]}
+
+
+def test_a_line_for_all_gpus_beside_one_for_some_is_for_all(mean):
+    told = mps(mean, "{name: gpu, replicas: 4, devices: [0]}", "{name: gpu, replicas: 4}")
+    assert told == {"root": "/mps", "replicas": {"nvidia.com/gpu.shared": 4}}
+
+
+def test_a_gpu_that_is_listed_for_a_model_is_not_every_gpu_of_the_model(mean):
+    names = 'resources: {gpus: [{pattern: "A100*", name: a100}]}\n'
+    told = mps(mean, "{name: a100, replicas: 4, devices: [1]}", rest=names)
+    assert told["devices"] == {"nvidia.com/a100.shared": ["1"]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "rest", "words"),
+    [
+        (["{name: gpu, replicas: 4, devices: [0]}", "{name: gpu, replicas: 2}"], "", "one limit"),
+        (["{name: gpu, replicas: 4, devices: [0], rename: big}", "{name: gpu, replicas: 2}"], "", "List them in dev"),
+        (["{name: gpu, replicas: 2}"], 'resources: {gpus: [{pattern: "A100*", name: a100}]}', "List them in devices"),
+        (["{name: a100, replicas: 2, devices: 2}"], 'resources: {gpus: [{pattern: "A*", name: a100}]}', "a count does"),
+    ],
+)
+def test_what_control_daemons_cannot_be_told_is_refused(mean, lines: list[str], rest: str, words: str):
+    with pytest.raises(BadFile, match=words):
+        mps(mean, *lines, rest=rest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "args"),
+    [
+        ("mps", "", ["--mps-root=/run/mps"]),
+        ("timeSlicing", "failRequestsGreaterThanOne: true, ", []),
+        ("timeSlicing", "", ["--shared-devices-allocation-policy=packed"]),
+    ],
+)
+def test_some_shared_gpus_need_a_name_of_their_own_where_they_are_treated_otherwise(
+    mean, kind: str, more: str, args: list[str]
+):
+    file = sharing(f"{more}resources: [{{name: gpu, replicas: 4, devices: [0]}}]", kind)
+    with pytest.raises(BadFile, match="Set renameByDefault, or rename"):
+        mean(*args, file=file)
