@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from fairlead.backends.nvidia import spec as nvidia
 from fairlead.cli.commands import cli
 from fairlead.cluster.rbac import FEATURES, as_yaml
 from fairlead.config.load import schema
@@ -29,6 +30,7 @@ def pages() -> Mapping[str, str]:
     """Every generated file of the reference, by name."""
     return {
         "configuration.md": _page(_configuration()),
+        "nvidia-options.md": _page(_nvidia_options()),
         "commands.md": _page(_commands()),
         "nvidia.md": _page(_nvidia()),
         "rbac.md": _page(_rbac()),
@@ -113,7 +115,8 @@ def _configuration() -> Iterator[str]:
     yield _keys(key for key in known if "." not in key.path)
     yield (
         "The keys of an entry of `backends` belong to the backend, except for two. `kind` names the backend: "
-        "[sim](../guide/simulated-hardware.md), [paths](../guide/any-device-path.md), or one of another package. "
+        "[sim](../guide/simulated-hardware.md), [paths](../guide/any-device-path.md), [nvidia](nvidia-options.md), "
+        "or one of another package. "
         "`name` is what `match.backend` looks at; it defaults to the kind."
     )
     for parent in parents:
@@ -162,6 +165,26 @@ def _keys(some: Iterable[Key]) -> str:
             for key in some
         ),
     )
+
+
+# --- Options of NVIDIA's backend --------------------------------------------------------------------------------------
+
+
+def _nvidia_options() -> Iterator[str]:
+    known = keys(nvidia.Options)
+    yield "# Options of the nvidia backend"
+    yield (
+        "The keys of an entry of `backends` with `kind: nvidia`. Every one may be left out. "
+        "`fairlead nvidia --print-config` shows what NVIDIA's own settings mean in these words. "
+        "Guides: [NVIDIA](../guide/nvidia.md), [health](../guide/nvidia-health.md), [CDI](../guide/cdi.md), "
+        "[MPS](../guide/mps.md)."
+    )
+    yield "```yaml\nbackends:\n  - kind: nvidia\n    mig: mixed\n    health: {watchedXids: [31]}\n```"
+    yield _keys(key for key in known if "." not in key.path)
+    for parent in _parents(known):
+        yield f"## {parent}"
+        yield _keys(key for key in known if _parent(key) == parent)
+    yield "A duration is written as in the [configuration](configuration.md#durations-sizes-and-patterns)."
 
 
 # --- Commands ---------------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from fairlead.backends.nvidia import spec as nvidia
 from fairlead.backends.paths import spec as paths
 from fairlead.backends.sim import spec as sim
 from fairlead.cli import DEFECT
+from fairlead.config.reference import keys
+from fairlead.config.spec import Config
 from fairlead.kubelet.lifecycle import Phase
 from fairlead.model.errors import FairleadError
 from fairlead.model.health import Health
@@ -64,6 +66,14 @@ def test_every_option_of_a_backend_is_in_its_guide(page: str, structs: tuple[typ
             assert f"`{config.tag}`" in text
         for field in msgspec.structs.fields(struct):
             assert f"`{field.encode_name}`" in text, f"{page} says nothing of {field.encode_name}"
+
+
+@pytest.mark.parametrize("struct", [Config, nvidia.Options])
+def test_every_key_has_a_kind_and_a_meaning(struct: type[msgspec.Struct]):
+    """The reference, `config explain` and the schema are made of it."""
+    known = keys(struct)
+    assert [key.path for key in known if not key.text or "anything" in key.kind.split()] == []
+    assert any(key.path.count(".") for key in known)
 
 
 def test_the_guide_on_health_has_the_numbers_of_the_code():

@@ -38,9 +38,9 @@ class Key(Struct, frozen=True):
     examples: tuple[Any, ...]
 
 
-def keys() -> tuple[Key, ...]:
-    """Every key, parents before children, in the order of the file."""
-    return tuple(_walk(mi.type_info(Config), ""))
+def keys(of: type[Struct] = Config) -> tuple[Key, ...]:
+    """Every key, parents before children, in the order of the file. Of a backend's options too."""
+    return tuple(_walk(mi.type_info(of), ""))
 
 
 def find_keys(path: str) -> tuple[Key, ...]:
@@ -112,13 +112,17 @@ def _kind(info: Any) -> tuple[str, Any, str]:
             return _kind(info.type)
         case mi.StructType():
             return "mapping", info, ""
-        case mi.ListType():
+        case mi.ListType() | mi.VarTupleType():
             kind, inner, _ = _kind(info.item_type)
             return f"list of {kind}", inner, "[]"
         case mi.DictType():
-            return "mapping", None, ""
+            _, inner, _ = _kind(info.value_type)
+            return "mapping", inner, ".*"
         case mi.UnionType():
-            return " or ".join(dict.fromkeys(_kind(one)[0] for one in info.types)), None, ""
+            some = [one for one in info.types if not isinstance(one, mi.NoneType)]  # None: not given
+            return " or ".join(dict.fromkeys(_kind(one)[0] for one in some)), None, ""
+        case mi.LiteralType():
+            return " | ".join(map(str, info.values)), None, ""
         case mi.EnumType():
             return " | ".join(str(member.value) for member in info.cls), None, ""
         case mi.CustomType():
@@ -134,7 +138,7 @@ def _default(field: Any) -> str:
     value = field.default if field.default is not msgspec.NODEFAULT else None
     if value is None and field.default_factory is not msgspec.NODEFAULT:
         value = field.default_factory()
-    if isinstance(value, msgspec.Struct) or value in (None, "", [], {}):
+    if isinstance(value, msgspec.Struct) or value in (None, "", [], (), {}):
         return ""
     plain = _plain(value)
     return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -55,68 +55,97 @@ class Scope(StrEnum):
     NODE = "node"  # every GPU of the node
 
 
+def _doc(text: str, *examples: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=text, examples=list(examples) or None)
+
+
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel", omit_defaults=True):
     pass
 
 
 class Cdi(_Part, frozen=True):
-    directory: str = "/var/run/cdi"
-    vendor: str = "k8s.device-plugin.nvidia.com"
-    annotation_prefix: str = "cdi.k8s.io/"
-    hook: str = "/usr/bin/nvidia-ctk"  # on the host
-    feature_flags: tuple[str, ...] = ()
-    disabled_hooks: tuple[str, ...] = ()
+    directory: Annotated[str, _doc("Where container runtimes look for specs.")] = "/var/run/cdi"
+    vendor: Annotated[str, _doc("The vendor in all names.")] = "k8s.device-plugin.nvidia.com"
+    annotation_prefix: Annotated[str, _doc("In front of the annotation of cdi-annotations.")] = "cdi.k8s.io/"
+    hook: Annotated[str, _doc("NVIDIA's hook program, on the host.")] = "/usr/bin/nvidia-ctk"
+    feature_flags: Annotated[tuple[str, ...], _doc("What specs have beyond the usual; see the guide.")] = ()
+    disabled_hooks: Annotated[tuple[str, ...], _doc("Hooks that are left out, by name, or all.", ["all"])] = ()
 
 
 class Imex(_Part, frozen=True):
-    channels: tuple[int, ...] = ()
-    required: bool = False
+    channels: Annotated[tuple[int, ...], _doc("Channels that every container gets: none, or 0.", [0])] = ()
+    required: Annotated[bool, _doc("Whether a scan fails while a channel is missing.")] = False
 
 
 class Mps(_Part, frozen=True):
     """MPS for shared GPUs. What a container gets for it stands in the rule; here is who looks after the daemons."""
 
-    root: str = ""  # in the plugin's own view; empty: no MPS
-    replicas: dict[str, int] = {}  # of each resource that is shared so
-    devices: dict[str, tuple[str, ...]] = {}  # which GPUs a resource shares: id, index or model (with *); else all
-    managed: bool = False  # the control daemons are our children; else they are only asked whether they are well
-    keep: bool = False  # those that we started go on when we stop: pods may be using them
+    root: Annotated[str, _doc("Directory of pipes and logs, in the plugin's own view. Empty: no MPS.", "/mps")] = ""
+    replicas: Annotated[
+        dict[str, int], _doc("How many containers share a GPU, for each resource.", {"nvidia.com/gpu": 4})
+    ] = {}
+    devices: Annotated[
+        dict[str, tuple[str, ...]],
+        _doc(
+            "Which GPUs a resource shares: ids, indexes or models (with *). Else all.", {"nvidia.com/gpu": ["0", "1"]}
+        ),
+    ] = {}
+    managed: Annotated[
+        bool, _doc("Whether the control daemons are started and stopped here. Else they are asked how they are.")
+    ] = False
+    keep: Annotated[bool, _doc("Whether daemons that were started here go on at the end: pods may be using them.")] = (
+        False
+    )
 
 
 class Fault(_Part, frozen=True):
     """One line of the fault table. What is left out stays as the table has it."""
 
-    kind: CauseKind | None = None
-    scope: Scope | None = None
-    hold: Seconds | None = None
-    message: str = ""
+    kind: Annotated[CauseKind | None, _doc("What must happen before the device is trusted again.")] = None
+    scope: Annotated[Scope | None, _doc("Whom it reaches: the MIG instance that is named, the GPU, the node.")] = None
+    hold: Annotated[Seconds | None, _doc("For how long the device stays away at least.", "10m")] = None
+    message: Annotated[str, _doc("What people read.")] = ""
 
 
 class Health(_Part, frozen=True):
-    ignored_xids: tuple[int, ...] | Literal["all"] = IGNORED_XIDS
-    watched_xids: tuple[int, ...] = ()  # also if they are among the ignored
-    faults: Mapping[str, Fault] = {}  # by code, such as xid-79
-    event_wait: Seconds = Seconds(5)
+    ignored_xids: Annotated[
+        tuple[int, ...] | Literal["all"], _doc("XIDs that change nothing: faults of programs. all: no check at all.")
+    ] = IGNORED_XIDS
+    watched_xids: Annotated[tuple[int, ...], _doc("XIDs that count also if they are among the ignored.", [31])] = ()
+    faults: Annotated[
+        Mapping[str, Fault], _doc("Changed lines of the fault table, by code.", {"xid-94": {"hold": "10m"}})
+    ] = {}
+    event_wait: Annotated[Seconds, _doc("How long one wait for the driver's events lasts. They end it.")] = Seconds(5)
 
 
 class Options(_Part, frozen=True):
-    discovery: Discovery = Discovery.AUTO
-    mig: Mig = Mig.NONE
-    driver_root: str = "/"  # on the host
-    driver_root_mount: str = "/driver-root"  # the same, in the plugin's own view
-    dev_root: str = ""  # on the host; empty: the driver root
-    host_root: str = "/"  # where /sys, /proc and /dev are looked for
-    ways: tuple[Way, ...] = (Way.ENVVAR,)
-    ids: Ids = Ids.UUID
-    nodes: bool = False  # device nodes in the answer, beside what the ways say
-    gdrcopy: bool = False
-    gds: bool = False
-    mofed: bool = False
-    imex: Imex = Imex()
-    cdi: Cdi = Cdi()
-    mps: Mps = Mps()
-    health: Health = Health()
-    deadline: Seconds = Seconds(20)  # for one look at all GPUs
+    discovery: Annotated[Discovery, _doc("How GPUs are looked for; auto tells a Tegra system by its files.")] = (
+        Discovery.AUTO
+    )
+    mig: Annotated[
+        Mig,
+        _doc(
+            "What is shown of GPUs that are cut into MIG instances. none: whole GPUs. single: each instance like a "
+            "GPU, and all must be of one kind. mixed: each instance with its profile, beside whole GPUs."
+        ),
+    ] = Mig.NONE
+    driver_root: Annotated[str, _doc("The driver's root directory, on the host.", "/run/nvidia/driver")] = "/"
+    driver_root_mount: Annotated[str, _doc("The same directory, in the plugin's own view.")] = "/driver-root"
+    dev_root: Annotated[str, _doc("Below it is /dev, on the host. Empty: the driver's root.")] = ""
+    host_root: Annotated[str, _doc("Below it are /sys, /proc and /dev, in the plugin's own view.")] = "/"
+    ways: Annotated[
+        tuple[Way, ...], _doc("How a container is told its devices; several at once if need be.", ["envvar", "cdi-cri"])
+    ] = (Way.ENVVAR,)
+    ids: Annotated[Ids, _doc("By what it is told them.")] = Ids.UUID
+    nodes: Annotated[bool, _doc("Whether the answer has device nodes too, beside what the ways say.")] = False
+    gdrcopy: Annotated[bool, _doc("Whether containers get GDRCopy.")] = False
+    gds: Annotated[bool, _doc("Whether containers get GPUDirect Storage.")] = False
+    mofed: Annotated[bool, _doc("Whether containers get Mellanox' RDMA devices.")] = False
+    imex: Annotated[Imex, _doc("IMEX channels, for memory that is shared between nodes.")] = Imex()
+    cdi: Annotated[Cdi, _doc("CDI specs, where a way needs them.")] = Cdi()
+    mps: Annotated[Mps, _doc("Control daemons, where a rule shares GPUs by MPS.")] = Mps()
+    health: Annotated[Health, _doc("Which faults count.")] = Health()
+    deadline: Annotated[Seconds, _doc("For one look at all GPUs.")] = Seconds(20)
 
 
 def find_faults(options: Options) -> Iterator[str]:
