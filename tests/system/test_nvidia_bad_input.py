@@ -16,7 +16,7 @@ Where each bad input is shown; "here" is this file:
 | replicas 0 or 1 | end | `test_v1.py`, `unit/dialects/nvidia/test_settings_recorded.py` |
 | names over 63 characters | end | `test_v1.py`, `unit/model/test_names.py` |
 | unwritable CDI directory | end, wait | `unit/backends/nvidia/test_injection.py` (after a good scan: the list stays) |
-| one backend fails, another does not | its resource is unharmed | `system/test_node.py` |
+| one backend fails, another does not | its resource is unharmed (the CDI directory) | |
 """
 
 from __future__ import annotations
