@@ -72,6 +72,8 @@ def read_settings(args: Sequence[str], environ: Mapping[str, str]) -> Settings |
     parsed = goflags.parse(FLAGS, args, environ)
     if parsed.values["help"]:
         return goflags.usage("fairlead nvidia config-manager", "A node label chooses the config file.", FLAGS)
+    if parsed.rest:
+        raise BadFlag(f"{parsed.rest[0]!r} is no flag: it and all after it would be passed over")
     values = {flag.name.replace("-", "_"): parsed.values[flag.name] for flag in FLAGS}
     made = Settings(**{key: values[key] for key in Settings.__struct_fields__})
     for name in ("node-name", "node-label", "config-file-srcdir", "config-file-dst"):
@@ -81,6 +83,8 @@ def read_settings(args: Sequence[str], environ: Mapping[str, str]) -> Settings |
     for word in made.fallback_strategies:
         if word not in FALLBACKS:
             raise BadFlag(f"unknown fallback strategy: {word}. Use some of {', '.join(FALLBACKS)}")
+    if not Path(made.config_file_dst).name:
+        raise BadFlag(f"--config-file-dst: {made.config_file_dst!r} is a directory. Name the file in it")
     if made.signal not in {int(one) for one in signal.Signals}:
         raise BadFlag(f"--signal: there is no signal {made.signal}")
     return made
@@ -153,7 +157,7 @@ def is_meant(argv: Sequence[str], name: str) -> bool:
     wanted = STAND_INS.get(base)
     if wanted is None:
         return False
-    words = [word for word in argv[:4] if not word.startswith("-")]
+    words = [word for word in argv[:6] if not word.startswith("-")]  # python -m fairlead nvidia labels
     named = [number for number, word in enumerate(words) if os.path.basename(word) == "fairlead"]  # noqa: PTH119 - as above
     if not named:
         return False

@@ -82,6 +82,7 @@ class MpsDaemon:
         loop = asyncio.get_running_loop()
         for number, order in SIGNALS.items():
             loop.add_signal_handler(number, self.order, order)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked from the start until somebody listens
         follower = asyncio.create_task(self._follow())
         try:
             await self._serve()

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from fairlead.dialects.nvidia.flags import KUBELET_SOCKET
 from fairlead.dialects.nvidia.settings import Settings
 from fairlead.dialects.nvidia.v1 import PREFIX, SUFFIX, BadFile, Named, Shared
 
@@ -308,7 +309,7 @@ def _kubelet(settings: Settings, places: Places) -> dict[str, Any]:
     }
     if not settings.kubelet_socket:
         kubelet["registration"] = "none"
-    elif settings.kubelet_socket != f"{places.plugin_dir}/kubelet.sock":
+    elif settings.kubelet_socket not in {KUBELET_SOCKET, f"{places.plugin_dir}/kubelet.sock"}:
         kubelet["socket"] = settings.kubelet_socket
     return kubelet
 

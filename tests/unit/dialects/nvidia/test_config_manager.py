@@ -148,6 +148,8 @@ def test_an_edited_config_map_is_told_as_well(shelf: Path, sleeper: subprocess.P
         (["/usr/bin/python3", "-I", "/usr/bin/fairlead", "nvidia", "--x"], "nvidia-device-plugin", True),
         (["/usr/bin/python3", "/usr/bin/fairlead", "nvidia", "labels"], "nvidia-device-plugin", False),
         (["/usr/bin/python3", "/usr/bin/fairlead", "nvidia", "labels"], "gpu-feature-discovery", True),
+        (["python3", "-m", "fairlead", "nvidia", "labels"], "nvidia-device-plugin", False),
+        (["python3", "-m", "fairlead", "nvidia", "labels"], "gpu-feature-discovery", True),
         (["/usr/bin/python3", "/usr/bin/fairlead", "run"], "nvidia-device-plugin", False),
         (["vim", "nvidia-device-plugin"], "nvidia-device-plugin", False),
         ([], "nvidia-device-plugin", False),

@@ -147,6 +147,7 @@ def test_packing_is_for_what_is_shared(mean):
 def test_the_kubelets_socket(mean):
     assert mean("--kubelet-socket=")["kubelet"]["registration"] == "none"
     assert mean("--kubelet-socket=/run/other/kubelet.sock")["kubelet"]["socket"] == "/run/other/kubelet.sock"
+    assert mean("--plugin-dir=/run/p")["kubelet"] == WHERE | {"directory": "/run/p"}  # the kubelet's is there too
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,8 @@ def test_one_file_may_serve_nodes_with_and_without_mig(tmp_path: Path):
 
 def mps(mean, *lines: str, more: str = "renameByDefault: true, ", rest: str = "") -> dict[str, Any]:
     file = sharing(f"{more}resources: [{', '.join(lines)}]", "mps") + rest
-    return mean("--mps-root=/run/mps", file=file)["backends"][0]["mps"]
+    made: dict[str, Any] = mean("--mps-root=/run/mps", file=file)["backends"][0]["mps"]
+    return made
 
 
 def test_a_count_of_gpus_is_the_same_gpus_for_the_daemon_and_for_the_rule(mean):

@@ -71,7 +71,7 @@ def test_what_the_plugin_waited_for_a_core_is_given_back(pace: Pace, threads: Th
     assert span.left_s() == 0
 
 
-@pytest.mark.parametrize("pid", [CHILD, os.getpid()])
+@pytest.mark.parametrize("pid", [CHILD, os.getpid()], ids=["its child", "this process"])
 def test_what_the_plugin_started_and_what_we_wait_counts_too(pid: int, pace: Pace, threads: Threads, watch: Watch):
     threads.put(PLUGIN, 0.0, CHILD)
     span = pace.begin(LIMIT_S)

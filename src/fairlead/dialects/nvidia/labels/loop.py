@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -30,6 +31,7 @@ _FABRIC_DONE = 3
 _STRATEGIES = ("auto", "nvml", "tegra", "vfio")
 
 Note = Callable[[str], None]
+R = TypeVar("R")
 
 
 class Settings(Struct, frozen=True):
@@ -66,6 +68,10 @@ def read_settings(args: Sequence[str], environ: Mapping[str, str]) -> Settings |
     if made.device_discovery_strategy not in _STRATEGIES:
         words = " or ".join(_STRATEGIES)
         raise BadFlag(f"invalid --device-discovery-strategy option {made.device_discovery_strategy}. Use {words}")
+    if not made.sleep_interval >= 0:  # no number is not
+        raise BadFlag(f"--sleep-interval: {made.sleep_interval:g} s is no time to wait. Use one such as 60s")
+    if made.output_file and not Path(made.output_file).name:
+        raise BadFlag(f"--output-file: {made.output_file!r} is a directory. Name the file in it")
     if (made.use_node_feature_api or made.to_node) and not made.node_name:
         raise BadFlag("required flag node-name not set. Give --node-name or NODE_NAME, or --use-node-feature-api=false")
     return made
@@ -149,14 +155,17 @@ async def run(settings: Settings, output: Output, clock: Clock, stop: asyncio.Ev
     told: set[str] = set()
     try:
         while True:
-            labels, notes = make_labels(await reader.facts(), settings.mig_strategy, settings.file)
+            facts = await _unless(stop, reader.facts())
+            if facts is None:
+                return
+            labels, notes = make_labels(facts, settings.mig_strategy, settings.file)
             for text in notes:
                 if text not in told:
                     told.add(text)
                     note(text)
             if len(labels) <= 1:
                 note("there is next to nothing to label: no GPU was found")
-            await output.write(labels)
+            await _unless(stop, output.write(labels))
             if settings.oneshot:
                 return
             if await _stopped(stop, settings.sleep_interval, clock):
@@ -165,6 +174,18 @@ async def run(settings: Settings, output: Output, clock: Clock, stop: asyncio.Ev
         reader.close()
         if not settings.oneshot and stop.is_set():
             await output.withdraw()
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, R]) -> R | None:
+    """The result; None if it is time to stop first. A driver that hangs, or a server that is away, holds nobody up."""
+    doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return doing.result() if doing.done() else None
+    finally:
+        doing.cancel()
+        stopping.cancel()
+        await asyncio.gather(doing, stopping, return_exceptions=True)
 
 
 async def _stopped(stop: asyncio.Event, seconds: float, clock: Clock) -> bool:
