@@ -26,6 +26,7 @@ class Signals:
             for number in STOPPING:
                 loop.add_signal_handler(number, self._on_stop, number)
             loop.add_signal_handler(signal.SIGHUP, self._reload)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see the dispatcher of commands
         except (ValueError, RuntimeError):  # not the main thread: whoever runs us decides when to stop
             pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 
 DEFECT = 70  # EX_SOFTWARE
@@ -26,6 +27,9 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _dispatch(args: list[str]) -> None:
+    if args[:1] in (["run"], ["nvidia"]):
+        # Whoever changes the configuration may tell us before we listen. It waits until then, and ends nobody.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     if args[:1] == ["run"]:
         gc.disable()  # nothing made while starting is garbage; the daemon turns it on again when it serves
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -27,6 +28,7 @@ SUMMARY = "NVIDIA's device plugin: its flags, environment and config file, on Fa
 
 def main(args: Sequence[str]) -> int:
     if args and args[0] in BESIDE:
+        gc.enable()  # what the dispatcher turned off; only the daemon turns it on by itself
         beside: Callable[[Sequence[str]], int] = import_module(BESIDE[args[0]]).main
         return beside(args[1:])
     try:

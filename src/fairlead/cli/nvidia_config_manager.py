@@ -19,6 +19,7 @@ FAILED = 1
 
 
 def main(args: Sequence[str]) -> int:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # it ends this program, as most
     try:
         settings = read_settings(args, environment())
         if isinstance(settings, str):
@@ -42,11 +43,16 @@ async def _run(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, work.cancel)
     try:
-        await work
-    except asyncio.CancelledError:
-        pass
+        # The watch has no end. If it has one all the same, that must be seen: nothing would ever be chosen.
+        await asyncio.wait({work, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            watching.result()
+        if not work.cancelled():
+            work.result()
     finally:
-        watching.cancel()
+        for task in (work, watching):
+            task.cancel()
+        await asyncio.gather(work, watching, return_exceptions=True)
         await client.close()
 
 

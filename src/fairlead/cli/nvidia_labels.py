@@ -26,15 +26,7 @@ def main(args: Sequence[str]) -> int:
         if isinstance(settings, str):
             sys.stdout.write(settings)
             return 0
-        while asyncio.run(_run(settings)):
-            # SIGHUP: everything anew, the config file too. A bad one keeps what was.
-            try:
-                fresh = loop.read_settings(args, environment())
-            except FairleadError as error:
-                _note(f"the settings stay as they were: {error}")
-                continue
-            assert not isinstance(fresh, str)
-            settings = fresh
+        asyncio.run(_run(args, settings))
     except FairleadError as error:
         _note(str(error))
         return FAILED
@@ -43,30 +35,43 @@ def main(args: Sequence[str]) -> int:
     return 0
 
 
-async def _run(settings: loop.Settings) -> bool:
-    """Whether to start again."""
-    clock = SystemClock()
+async def _run(args: Sequence[str], settings: loop.Settings) -> None:
+    """Listens to signals from here to the end: one that comes between two rounds must not end us, nor be lost."""
     stop, again = asyncio.Event(), asyncio.Event()
-
-    def hang_up() -> None:
-        again.set()
-        task.cancel()
-
     events = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         events.add_signal_handler(number, stop.set)
+    events.add_signal_handler(signal.SIGHUP, again.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    while await _label(settings, stop, again):
+        # SIGHUP: everything anew, the config file too. A bad one keeps what was.
+        again.clear()
+        try:
+            fresh = loop.read_settings(args, environment())
+        except FairleadError as error:
+            _note(f"the settings stay as they were: {error}")
+            continue
+        assert not isinstance(fresh, str)
+        settings = fresh
+
+
+async def _label(settings: loop.Settings, stop: asyncio.Event, again: asyncio.Event) -> bool:
+    """Whether to start again."""
+    clock = SystemClock()
     output, client = _output(settings, clock)
-    task = asyncio.ensure_future(loop.run(settings, output, clock, stop, _note))
-    events.add_signal_handler(signal.SIGHUP, hang_up)
+    work = asyncio.ensure_future(loop.run(settings, output, clock, stop, _note))
+    hang_up = asyncio.ensure_future(again.wait())
     try:
-        await task
-    except asyncio.CancelledError:
-        if not again.is_set():
-            raise
+        await asyncio.wait({work, hang_up}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+        return not work.done()
     finally:
+        for task in (work, hang_up):
+            task.cancel()
+        await asyncio.gather(work, hang_up, return_exceptions=True)
         if client is not None:
             await client.close()
-    return again.is_set()
 
 
 def _output(settings: loop.Settings, clock: SystemClock) -> tuple[Output, Client | None]:
