@@ -18,7 +18,8 @@ SOURCES = Path(__file__).parent / "c"
 SONAME = "libnvidia-ml.so.1"
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 # Only nvml* leaves the library: its inner names must not meet those of the program that loads it.
-LINK = (f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={SOURCES / 'exports.map'}", "-lpthread")
+# Bound to itself: two copies in one process, of two nodes, are two drivers.
+LINK = ("-Wl,-Bsymbolic", f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={SOURCES / 'exports.map'}", "-lpthread")
 
 
 class CompilerMissingError(Exception):
