@@ -128,7 +128,7 @@ def find_access(environment: Mapping[str, str], clock: Clock, *, kubeconfig: str
     home = Path(environment.get("HOME") or "/") / ".kube" / "config"
     if not files and not context and (found := in_cluster(environment)) is not None:
         return found
-    if not files and not home.exists():
+    if not files and not _is_there(home):
         raise NoAccess(
             "nothing says where the API server is: this is no pod with a service account, $KUBECONFIG is not set, "
             f"and {home} does not exist. Give a file with --kubeconfig"
@@ -136,3 +136,10 @@ def find_access(environment: Mapping[str, str], clock: Clock, *, kubeconfig: str
     from fairlead.cluster.kubeconfig import read_kubeconfig  # noqa: PLC0415 - loads YAML
 
     return read_kubeconfig(files or str(home), context, environment, clock)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # somebody else's home
+        return False

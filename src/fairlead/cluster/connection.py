@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from fairlead.cluster.access import Access, Server
-from fairlead.cluster.errors import Babble, Unreachable
+from fairlead.cluster.errors import Babble, NoAccess, Unreachable
 from fairlead.cluster.http1 import Head, Malformed, Response
 
 READ_BYTES = 64 * 1024
@@ -113,12 +113,18 @@ async def connect(access: Access) -> Connection:
         reader, writer = await asyncio.open_connection(server.host, server.port)
     except OSError as error:
         raise Unreachable(str(server), error.strerror or str(error)) from None
+    except UnicodeError as error:
+        raise NoAccess(f"{access.source or server}: {server.host!r:.100} is no name of a host: {error}") from None
     _keep_alive(writer.get_extra_info("socket"))
     if context is None:
         return Connection(PlainStream(reader, writer), server)
     from fairlead.cluster.tls import TlsStream, is_distrust  # noqa: PLC0415 - ssl costs megabytes
 
-    stream = TlsStream(reader, writer, context, server.name or server.host)
+    try:
+        stream = TlsStream(reader, writer, context, server.name or server.host)
+    except ValueError as error:
+        writer.close()
+        raise NoAccess(f"{access.source or server}: no certificate can be for {server.name!r:.100}: {error}") from None
     try:
         await stream.handshake()
     except OSError as error:

@@ -136,7 +136,7 @@ class Exec:
         # Never quoted: it may hold the token.
         try:
             answer = msgspec.json.decode(output, type=_Answer)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise NoAccess(f"the credential program {name!r} did not print an ExecCredential") from None
         if answer.api_version != self._version:
             raise NoAccess(

@@ -103,8 +103,11 @@ class _Known(Struct):
 def read_kubeconfig(files: str, context: str, environment: Mapping[str, str], clock: Clock) -> Access:
     """`files` may be several, with colons between them, as in $KUBECONFIG."""
     known = _Known()
-    paths = [Path(one).expanduser() for one in files.split(":") if one]
-    found = [path for path in paths if path.exists()]
+    try:
+        paths = [Path(one).expanduser() for one in files.split(":") if one]
+        found = [path for path in paths if path.exists()]
+    except (OSError, RuntimeError) as error:  # not ours to look at; or the home of nobody
+        raise NoAccess(f"kubeconfig {files}: {getattr(error, 'strerror', None) or error}") from None
     if not found:
         raise NoAccess(f"kubeconfig {files}: there is no such file")
     for path in found:

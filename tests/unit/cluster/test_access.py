@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import sys
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from tests.unit.cluster.conftest import Quick
 
 from fairlead.cluster import credentials
-from fairlead.cluster.access import Server, find_access, in_cluster, parse_server
+from fairlead.cluster.access import Access, Server, find_access, in_cluster, parse_server
+from fairlead.cluster.connection import connect
 from fairlead.cluster.credentials import Credential, Exec, TokenFile
 from fairlead.cluster.errors import NoAccess
 from fairlead.cluster.kubeconfig import read_kubeconfig
@@ -251,3 +253,41 @@ async def test_a_credential_program_may_give_a_certificate(quick: Quick):
     found = await Exec(["/bin/echo", text], {}, V1, quick).get()
     assert found == Credential("", b"CERT", b"s3cret")
     assert "s3cret" not in repr(found)
+
+
+# --- What is odd about a place ----------------------------------------------------------------------------------------
+
+
+def test_the_home_of_nobody_is_no_place_for_a_kubeconfig(quick: Quick):
+    with pytest.raises(NoAccess, match="kubeconfig ~nobody-of-this-name/config"):
+        read_kubeconfig("~nobody-of-this-name/config", "", {}, quick)
+
+
+def test_a_home_that_is_not_ours_to_look_at_has_no_kubeconfig(quick: Quick, monkeypatch: pytest.MonkeyPatch):
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(NoAccess, match="Give a file with --kubeconfig"):
+        find_access({"HOME": "/root"}, quick)
+    with pytest.raises(NoAccess, match="kubeconfig /root/config: Permission denied"):
+        read_kubeconfig("/root/config", "", {}, quick)
+
+
+async def test_a_name_that_no_host_can_have_is_told():
+    with pytest.raises(NoAccess, match="is no name of a host"):
+        await connect(Access(parse_server("http://a..b:1")))
+
+
+async def test_a_name_that_no_certificate_can_have_is_told():
+    listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        with pytest.raises(NoAccess, match="no certificate can be for"):
+            await connect(Access(Server("127.0.0.1", port, name=".x")))
+
+
+def test_a_credential_program_that_prints_no_text_is_told(quick: Quick):
+    for output in (b'{"status": {"token": "\xff"}}', b"[" * 100_000):
+        with pytest.raises(NoAccess, match="did not print an ExecCredential"):
+            Exec(["x"], {}, V1, quick)._read("x", output)
