@@ -213,6 +213,22 @@ def test_what_fits_on_no_single_device_takes_as_few_as_possible(
     assert len({owner[slot] for slot in chosen}) == fewest
 
 
+@pytest.mark.parametrize(("strategy", "number"), [(Strategy.PACK, 1), (Strategy.ALIGNED, 1), (Strategy.SPREAD, 2)])
+def test_pack_takes_the_tightest_card_and_spread_the_one_with_the_largest_part_free(strategy: Strategy, number: int):
+    resource = shared(node(8 * GIB, 4 * GIB, 16 * GIB), Share(GIB, grow=False), strategy=strategy)
+    free = [slot.id for slots in resource.slots_of.values() for slot in slots[1:]]
+    chosen = place(resource, free, [], 3).slots
+    assert {resource.by_id[slot].device for slot in chosen} == {resource.inventory.devices[number].id}
+
+
+def test_what_was_remembered_of_a_resource_goes_with_its_slots():
+    devices = node(8 * GIB, 8 * GIB)
+    for unit in (GIB, 2 * GIB, GIB):
+        resource = shared(devices, Share(unit, grow=False))
+        ids = [slot.id for slot in resource.slots]
+        assert place(resource, ids, [], 3).slots == tuple(ids[:3])
+
+
 def test_what_an_init_container_had_stays_on_its_device():
     resource = shared(node(8 * GIB, 4 * GIB, 16 * GIB), Share(GIB, grow=False), strategy=Strategy.SPREAD)
     ids = [slot.id for slot in resource.slots]
