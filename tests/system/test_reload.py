@@ -6,9 +6,12 @@ import asyncio
 from pathlib import Path
 
 from tests.clock import FakeClock
-from tests.system.rig import GPU, SIM, Node, running
+from tests.system.rig import GPU, PATIENCE_S, SIM, Node, running
 
 from fairlead.app.reload import FileWatch
+from fairlead.model.device import Device
+from fairlead.model.inventory import Findings
+from fairlead.model.names import DeviceId
 from fairlead.testing import Kubelet
 
 SHARED = SIM.replace("resource: nvidia.com/gpu", "{resource: nvidia.com/gpu, replicas: 2}")
@@ -225,3 +228,34 @@ async def _problems(node: Node) -> list[str]:
 
 def _registrations(kubelet: Kubelet) -> int:
     return sum(call.method == "Register" for call in kubelet.calls)
+
+
+async def test_a_reload_during_the_first_scan_offers_nothing_before_every_backend_has_spoken(
+    kubelet: Kubelet, kubelet_root: Path
+):
+    quick, slow = _Late("a"), _Late("b")
+    quick.answers.set()
+    two = "  - {kind: sim, name: quick, fleet: h100x8}\n  - {kind: sim, name: slow, fleet: h100x8}\n"
+    one = "  - kind: sim\n    fleet: h100x8\n"
+    async with running(kubelet, kubelet_root, SIM.replace(one, two), start=False) as node:
+        node.start({"quick": quick, "slow": slow})
+        await node.until_fact("device-found", device="a")
+        node.write(SHARED.replace(one, two))
+        node.daemon.reload()
+        (resettling,) = [task for task in node.daemon._tasks if task.get_name() == "resettle"]
+        await asyncio.wait_for(resettling, PATIENCE_S)
+        assert not node.daemon.supervisor.units
+        slow.answers.set()
+        await node.ready(count=4)
+
+
+class _Late:
+    name = "late"
+
+    def __init__(self, device: str) -> None:
+        self.device = Device(DeviceId(device))
+        self.answers = asyncio.Event()
+
+    async def discover(self) -> Findings:
+        await self.answers.wait()
+        return Findings((self.device,))

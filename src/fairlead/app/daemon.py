@@ -80,6 +80,7 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._stale = False
         self._ready = False
+        self._spoken = False  # every backend has scanned once
         self._failure: FairleadError | None = None
         self._amounts: Amounts | None = None
         self._started_with = loaded.config
@@ -183,7 +184,7 @@ class Daemon:
             return
         if any(rule.also or rule.memory for rule in self.loaded.rules):
             await self.read_holders()
-        self._ready = True
+        self._ready = self._spoken = True
         self.settle()
         if not self.supervisor.units:
             self.journal.record(
@@ -291,7 +292,7 @@ class Daemon:
         try:
             await self.read_holders(timeout_s=RESETTLE_DEADLINE_S)
         finally:
-            self._ready = True
+            self._ready = self._spoken  # else the first scan settles, with these rules
         self.settle()
 
     # --- Its own socket -------------------------------------------------------------------------------------------

@@ -45,7 +45,9 @@ class Sources:
             self._tasks[source] = asyncio.create_task(source.run(), name=f"source {name}")
 
     async def first_scans(self) -> None:
-        await asyncio.gather(*(source.first_scan.wait() for source in self.live.values()))
+        """Of those that are live when they are over: a reload may replace one meanwhile."""
+        while silent := [source for source in self.live.values() if not source.first_scan.is_set()]:
+            await asyncio.gather(*(source.first_scan.wait() for source in silent))
 
     def swap(self, same: Container[str], opened: Mapping[str, Backend], tempo: Tempo) -> None:
         """Those in `same` run on at the new pace; the others make way for those that were opened."""
@@ -74,6 +76,7 @@ class Sources:
         self._on_change()
 
     def _end(self, source: Source) -> None:
+        source.first_scan.set()  # nobody need wait for it any more
         task = self._tasks[source]
         task.cancel()
         task.add_done_callback(lambda _: self._tasks.pop(source, None))
