@@ -259,3 +259,14 @@ class _Late:
     async def discover(self) -> Findings:
         await self.answers.wait()
         return Findings((self.device,))
+
+
+async def test_a_file_that_changes_while_the_daemon_starts_is_seen(tmp_path: Path):
+    file, clock, seen = tmp_path / "fairlead.yaml", FakeClock(), list[int]()
+    file.write_text("a")
+    watch = FileWatch(file, clock)
+    file.write_text("changed")  # after it was read, before anybody watches
+    watching = asyncio.create_task(watch.run(lambda: seen.append(1)))
+    await clock.advance(2)
+    assert seen == [1]
+    watching.cancel()

@@ -77,6 +77,7 @@ class Daemon:
         self.holdings: Holdings | Unknown = Unknown("not read yet")
         self._given = backends
         self._reload = reload
+        self._file = FileWatch(Path(loaded.source), self.clock)
         self._stopping = asyncio.Event()
         self._stale = False
         self._ready = False
@@ -128,7 +129,7 @@ class Daemon:
                 self._spawn("first-scan", self._await_first_scan())
                 self._spawn("holders", self._follow_holders())
                 self._start_amounts(amounts)
-                file = FileWatch(Path(self.loaded.source), self.clock)
+                file = self._file
                 if self._reload is not None and file.look() is not None:  # a command line is a source too, and no file
                     self._spawn("config", file.run(self.reload))
                 await self._stopping.wait()

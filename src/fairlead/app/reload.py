@@ -18,6 +18,7 @@ class FileWatch:
         self._path = path
         self._clock = clock
         self._poll_s = poll_s
+        self._known = self.look()  # now, not when the watch begins: a start takes time
 
     def look(self) -> tuple[int, int, int, int] | None:
         try:
@@ -27,13 +28,12 @@ class FileWatch:
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
     async def run(self, on_change: Callable[[], None]) -> None:
-        known = self.look()
         while True:
             await self._clock.sleep(self._poll_s)
             now = self.look()
             # A file that is gone is being replaced; the old configuration stays until there is another.
-            if now is not None and now != known:
-                known = now
+            if now is not None and now != self._known:
+                self._known = now
                 on_change()
 
 
