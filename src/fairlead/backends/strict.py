@@ -123,6 +123,7 @@ def parse_yaml(text: str | bytes, source: str) -> Any:
                 seen.add(key.value)
             return super().construct_mapping(node, deep)
 
+    Loader.add_constructor("tag:yaml.org,2002:int", read_int)
     try:
         return yaml.load(text, Loader)  # noqa: S506 - a subclass of the safe loader
     except yaml.MarkedYAMLError as error:
@@ -133,6 +134,11 @@ def parse_yaml(text: str | bytes, source: str) -> Any:
         raise ConfigError(source, [" ".join(str(error).split())]) from None
     except RecursionError:
         raise ConfigError(source, ["it is nested too deeply"]) from None
+
+
+def read_int(loader: Any, node: Any) -> Any:
+    """A number. `1:30` is text: it was ninety to YAML 1.1 and is to PyYAML, and means a partition to people."""
+    return node.value if ":" in str(node.value) else loader.construct_yaml_int(node)
 
 
 def _as_json(text: str | bytes) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from fairlead.backends.strict import Path, did_you_mean, dotted, parse_yaml
+from fairlead.backends.strict import Path, did_you_mean, dotted, parse_yaml, read_int
 from fairlead.dialects.goflags import duration
 from fairlead.model.errors import ConfigError
 
@@ -143,8 +143,12 @@ def _first_document(text: str) -> Any:
     """As the Go program: the first document, and the last of two equal keys."""
     import yaml  # noqa: PLC0415 - only a file needs it
 
+    class Loader(yaml.SafeLoader):
+        """Of its own, for what is added to it."""
+
+    Loader.add_constructor("tag:yaml.org,2002:int", read_int)
     try:
-        return next(iter(yaml.safe_load_all(text)), None)
+        return next(iter(yaml.load_all(text, Loader)), None)
     except yaml.YAMLError as error:
         raise ConfigError("", [" ".join(str(error).split())]) from None
     except (ValueError, RecursionError) as error:

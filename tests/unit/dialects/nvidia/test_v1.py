@@ -141,3 +141,9 @@ def test_what_is_no_config_file(text: str):
 def test_resources_need_a_pattern_and_a_name():
     assert "must have a 'name' field set" in refusal("resources: {gpus: [{pattern: '*'}]}")
     assert "must have a 'pattern' field set" in refusal("resources: {mig: [{name: a}]}")
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_partition_is_no_time_of_day(lenient: bool):
+    found = shared("{name: gpu, replicas: 2, devices: [1, 1:0, 0:1, 2:10]}", lenient=lenient)
+    assert found.devices == ("1", "1:0", "0:1", "2:10")
