@@ -61,6 +61,7 @@ class NvidiaBackend:
         self._look = Look(Kind.NVML)
         self._devices: tuple[Device, ...] = ()
         self._unheard: tuple[str, ...] = ()  # GPUs without events, and why
+        self._heard: set[str] = set()  # GPUs that were asked for events in this session
         self._listening = asyncio.Event()
         self._late = False  # a probe was given up, or is under way
         self._renew = False  # the session is of no more use
@@ -139,15 +140,25 @@ class NvidiaBackend:
     async def _listen(self, look: Look) -> None:
         """Opens the event set in the scan, not in the watch: no event after the first list is missed."""
         nvml = self._driver.nvml
-        if look.kind is not Kind.NVML or nvml is None or not self._faults.watching or self._listening.is_set():
+        if look.kind is not Kind.NVML or nvml is None or not self._faults.watching:
+            return
+        opened = self._listening.is_set()
+        # A GPU may answer for the first time in the middle of a session.
+        fresh = [gpu.uuid for gpu in look.gpus if not opened or gpu.uuid not in self._heard]
+        if opened and (not fresh or self._listener.stuck()):
             return
         async with self._turn:
-            uuids = [gpu.uuid for gpu in look.gpus]
             try:
-                self._unheard = await self._listener.call(self._events.open, nvml, uuids, what="the start of events")
+                if opened:
+                    self._unheard += await self._listener.call(self._events.add, fresh, what="the start of more events")
+                else:
+                    self._unheard = await self._listener.call(
+                        self._events.open, nvml, fresh, what="the start of events"
+                    )
             except BackendError as error:
                 self._unheard = (f"no events: {error}; only probes tell of faults",)
                 return
+        self._heard = {*fresh, *(self._heard if opened else ())}
         self._listening.set()
 
     # --- Health ---------------------------------------------------------------------------------------------------

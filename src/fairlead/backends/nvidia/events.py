@@ -38,6 +38,7 @@ class Events:
 
     def open(self, nvml: Nvml, uuids: Iterable[str]) -> tuple[str, ...]:
         """Listens to these GPUs, and says which cannot be listened to. NvmlError where none can."""
+        self.close()  # one that could not be closed in its time
         nvml.init()
         self._nvml = nvml
         try:
@@ -45,13 +46,20 @@ class Events:
         except NvmlError:
             self.close()
             raise
+        return self.add(uuids)
+
+    def add(self, uuids: Iterable[str]) -> tuple[str, ...]:
+        """To these as well. Says which cannot be listened to."""
+        nvml, events = self._nvml, self._set
+        if nvml is None or events is None:
+            return ()
         problems = []
         for uuid in uuids:
             try:
                 handle = nvml.handle_by_uuid(uuid)
                 kinds = nvml.supported_events(handle) & WANTED
                 if kinds:
-                    nvml.register_events(handle, kinds, self._set)
+                    nvml.register_events(handle, kinds, events)
                     self._uuids[handle] = uuid
                 if not kinds & XID:
                     problems.append(f"{uuid}: its driver reports no XIDs; only probes tell of its faults")

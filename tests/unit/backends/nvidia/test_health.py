@@ -213,3 +213,14 @@ async def test_a_new_node_or_a_wiped_directory_asks_for_a_scan(node: Node) -> No
         for spec in (node.root / "cdi").iterdir():
             spec.unlink()
         await notes.wait_for("rescan")
+
+
+async def test_a_gpu_that_answers_late_is_heard_as_well(node: Node) -> None:
+    node.fault("nvmlDeviceGetUUID", 999, gpu=1)
+    async with watched(node) as (backend, notes):
+        await backend.discover()  # a new session, as a GPU was missing; it still is
+        node.mend()
+        found = await backend.discover()
+        assert len(found.devices) == 3
+        node.xid(1, 79)
+        await notes.wait_for("fault", uuid(node, 1), "xid-79")
