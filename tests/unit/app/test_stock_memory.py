@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.unit.policy.test_memory import GIB, NAME, node
+from tests.unit.policy.cards import GIB, NAME, node
 
 from fairlead.app.stock import Ledger
 from fairlead.model.device import Device

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.unit.policy.test_memory import GIB, node, shared
+from tests.unit.policy.cards import GIB, node, shared
 
 from fairlead.kubelet.frames import device_list
 from fairlead.kubelet.service import make_grant, make_offer
@@ -29,6 +29,7 @@ def ill(resource: Resource, *devices: int) -> Resource:
     return replace(resource, inventory=inventory).follow(resource)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 16), st.randoms())
 def test_the_grant_follows_from_the_ids_in_any_order(count: int, rng: random.Random):
     resource = shared(node(16 * GIB, 24 * GIB), UNITS)
@@ -76,6 +77,7 @@ def test_a_list_that_grew_is_measured_again():
         make_offer(grown, make_offer(large))
 
 
+@settings(deadline=None)
 @given(st.lists(st.sets(st.integers(0, 3)), min_size=1, max_size=6), st.integers(0, 3))
 def test_a_list_made_of_old_pieces_is_the_list_made_anew(sick: list[set[int]], gone: int):
     resource = shared(node(*[4 * GIB] * 4), UNITS)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.unit.policy.cards import GIB, NAME, card, node, shared
 
 from fairlead.model.device import Device
 from fairlead.model.errors import Oversize
@@ -20,27 +21,7 @@ from fairlead.policy.memory import MIB, PER_CONTAINER_MAX, Share, choose_unit, c
 from fairlead.policy.placement import place
 from fairlead.policy.rules import ANY, Rule, assign, check_rules
 
-GIB = 1024 * MIB
-NAME = ResourceName("example.com/gpu-memory")
 CARDS = (8 * GIB, 16 * GIB, 24 * GIB, 81_559 * MIB, 80 * GIB, 143_771 * MIB, 141 * GIB, 5 * MIB + 7)
-
-
-def card(number: int, memory_bytes: int, numa: tuple[int, ...] = ()) -> Device:
-    digits = f"{random.Random(number).getrandbits(128):032x}"
-    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return Device(DeviceId(f"GPU-{uuid}"), index=str(number), memory_bytes=memory_bytes, numa_nodes=numa)
-
-
-def node(*sizes: int) -> tuple[Device, ...]:
-    return tuple(card(number, size, (number % 2,)) for number, size in enumerate(sizes))
-
-
-def shared(devices: tuple[Device, ...], share: Share | None = None, **keys: object) -> Resource:
-    rule = Rule(ANY, NAME, memory=share or Share(), strategy=Strategy.PACK)
-    (resource,) = assign(Inventory(devices), [rule]).resources
-    return replace(resource, **keys)
-
-
 nodes = st.lists(st.sampled_from(CARDS), min_size=1, max_size=8).map(lambda sizes: node(*sizes))
 units = st.sampled_from([GIB, 512 * MIB, 1000 * MIB, 3 * GIB])
 
