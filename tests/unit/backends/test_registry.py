@@ -61,7 +61,8 @@ def test_a_backend_of_others_gets_its_options_and_the_clock() -> None:
 
 
 def test_every_kind_is_listed_once() -> None:
-    assert registry.kinds() == ("Foreign", "absent", "broken", "burst", "nothing", "nvidia", "paths", "refuse", "sim")
+    kinds = [kind for kind in registry.kinds() if kind != "drill"]  # the campaign's, if it ran in this process
+    assert kinds == ["Foreign", "absent", "broken", "burst", "nothing", "nvidia", "paths", "refuse", "sim"]
 
 
 def test_an_unknown_kind_is_refused_with_a_guess_and_the_list() -> None:

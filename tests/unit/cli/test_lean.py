@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -14,7 +15,8 @@ postponed = lambda: {name for name, module in sys.modules.items() if type(module
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", BEGIN + code], capture_output=True, text=True, check=False)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}  # it loads much
+    done = subprocess.run([sys.executable, "-c", BEGIN + code], capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
