@@ -15,7 +15,7 @@ from tests.toolchain import build_or_skip
 from tests.unit.backends.nvidia.test_cdi_specs import CASES, VECTORS, options_below
 from tests.unit.backends.nvidia.tree import library, look_of, plant, put, read_made_up
 
-from fairlead.backends.nvidia.cdi import publish
+from fairlead.backends.nvidia.cdi import publish, store
 from fairlead.backends.nvidia.cdi.driver import Driver
 from fairlead.backends.nvidia.cdi.elf import read_soname
 from fairlead.backends.nvidia.edits import make_edits
@@ -285,3 +285,14 @@ def test_a_library_tells_its_name(tmp_path: Path) -> None:
     assert read_soname(put(tmp_path, "d", b"#!/bin/sh\n")) is None
     assert read_soname(put(tmp_path, "e", library("libcuda.so.1")[:150])) is None
     assert read_soname(tmp_path / "missing") is None
+
+
+def test_no_link_that_lies_in_wait_is_written_through(tmp_path: Path):
+    (tmp_path / "precious").write_text("mine")
+    path = tmp_path / "cdi/spec.json"
+    path.parent.mkdir()
+    path.with_name(f".spec.json.{os.getpid()}").symlink_to(tmp_path / "precious")
+    store._write(path, b"{}")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert not path.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == store.MODE

@@ -45,6 +45,14 @@ def feature(server: ApiServer) -> dict[str, Any]:
 # --- A file -----------------------------------------------------------------------------------------------------------
 
 
+async def test_no_link_that_lies_in_wait_is_written_through(tmp_path: Path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / ".gfd.new").symlink_to(tmp_path / "precious")
+    await FileOutput(str(tmp_path / "gfd"), keep=False).write(LABELS)
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert not (tmp_path / "gfd").is_symlink()
+
+
 async def test_a_file_is_put_in_place_whole(tmp_path: Path):
     path = tmp_path / "features.d/gfd"
     output = FileOutput(str(path), keep=False)

@@ -75,7 +75,9 @@ def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")  # no name that a runtime would read
     try:
-        fresh.write_bytes(content)
+        fresh.unlink(missing_ok=True)
+        with fresh.open("xb") as file:  # made by us: never through a link that lies in wait there
+            file.write(content)
         fresh.chmod(MODE)
         fresh.replace(path)
     except OSError:

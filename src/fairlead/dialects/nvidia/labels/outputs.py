@@ -47,7 +47,9 @@ class FileOutput:
         beside = self._path.with_name(f".{self._path.name}.new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(text, encoding="utf-8")
+            beside.unlink(missing_ok=True)
+            with beside.open("x", encoding="utf-8") as file:  # made by us: never through a link that lies in wait
+                file.write(text)
             beside.chmod(0o644)
             beside.replace(self._path)
         except OSError as error:
