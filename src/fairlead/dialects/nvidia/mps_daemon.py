@@ -70,12 +70,15 @@ class MpsDaemon:
         self._mark = Path(root) / ".ready"
         self._guards = Guards(clock, managed=True, tools=tools)
         self._orders: asyncio.Queue[str] = asyncio.Queue()
+        self._ending = asyncio.Event()
         self._tails: list[Tail] = []
         self._down: set[str] = set()
 
     def order(self, what: str) -> None:
         """STOP, or AGAIN: read the configuration again and do what differs."""
         self._orders.put_nowait(what)
+        if what == STOP:
+            self._ending.set()
 
     async def run(self) -> None:
         """Until it is told to stop. Errors of the first configuration are raised; later ones are told and survived."""
@@ -97,7 +100,9 @@ class MpsDaemon:
                 loop.remove_signal_handler(number)
 
     async def _serve(self) -> None:
-        plans = await self._load()
+        plans = await self._plans()
+        if plans is None:
+            return
         ready = await self._start(plans)
         while True:
             order = await self._wait(PACE_S if ready else RETRY_S)
@@ -106,15 +111,29 @@ class MpsDaemon:
             if order == AGAIN:
                 # What is well and stays as it is goes on: programs may be using it.
                 try:
-                    plans = await self._load()
+                    fresh = await self._plans()
                 except FairleadError as error:
                     self._record("problem", topic="config", reason=str(error))
                     continue
+                if fresh is None:
+                    return
+                plans = fresh
                 ready = await self._start(plans)
             elif ready:
                 await self._guards.round(self)
             else:
                 ready = await self._start(plans)
+
+    async def _plans(self) -> Sequence[Plan] | None:
+        """None if it is time to stop first: a driver that hangs must not hold up the end."""
+        loading, ending = asyncio.ensure_future(self._load()), asyncio.ensure_future(self._ending.wait())
+        try:
+            await asyncio.wait({loading, ending}, return_when=asyncio.FIRST_COMPLETED)
+            return loading.result() if loading.done() else None
+        finally:
+            loading.cancel()
+            ending.cancel()
+            await asyncio.gather(loading, ending, return_exceptions=True)
 
     async def _start(self, plans: Sequence[Plan]) -> bool:
         self._unmark()
@@ -197,6 +216,10 @@ async def find_plans(options: Options, clock: Clock) -> tuple[Plan, ...]:
     try:
         look = await owner.call(driver.look, deadline_s=options.deadline, what="the look at all GPUs")
         await owner.call(driver.end_session, what="the end of the session")
+    except BackendError:
+        with suppress(BackendError):  # one that began and failed
+            await owner.call(driver.end_session, what="the end of the session")
+        raise
     finally:
         owner.close()
     # Without those that are lost: they would fail every order.

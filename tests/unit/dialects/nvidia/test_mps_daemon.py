@@ -177,6 +177,23 @@ async def test_a_bad_configuration_at_the_start_ends_it(stage: Stage) -> None:
         await stage.daemon.run()
 
 
+async def test_a_driver_that_hangs_does_not_hold_up_the_end(stage: Stage) -> None:
+    asked = asyncio.Event()
+
+    async def hang() -> list[Plan]:
+        asked.set()
+        await asyncio.Event().wait()
+        return []
+
+    stage.daemon._load = hang
+    running = asyncio.create_task(stage.daemon.run())
+    async with asyncio.timeout(30):
+        await asked.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(30):
+        await running
+
+
 async def test_a_root_that_cannot_be_written_is_named(stage: Stage) -> None:
     stage.plans = []
     stage.root.write_text("in the way")
