@@ -144,6 +144,14 @@ def _rules(settings: Settings, notes: list[str], source: str, *, also_whole: boo
         notes.append("resources in the config file is not in force, as in NVIDIA's plugin")
     used: set[str] = set()
     problems: list[str] = []
+    if also_whole and not shared:
+        problems.append(
+            "--also-whole: nothing is shared, so GPUs are whole already. Leave it out, or add a sharing block"
+        )
+    if also_whole and settings.sharing[0] == "mps":
+        problems.append(
+            "--also-whole: MPS keeps its GPUs for itself. Use time-slicing, or share only some of the devices"
+        )
     for match, name in _names(settings):
         by_profile = name == MIG_TEMPLATE
         mine = [one for one in shared if (one.name.startswith(MIG) if by_profile else one.name == name)]

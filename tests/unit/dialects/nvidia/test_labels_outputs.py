@@ -153,10 +153,20 @@ async def test_the_node_is_labelled_and_only_our_own_stale_labels_go(server: Api
     meta = server.store.get("nodes", "n")["metadata"]
     assert meta["labels"] == {"nvidia.com/other": "x", "zone": "a", "nvidia.com/gpu.count": "7"}
     assert meta["annotations"] == {OWNED: "gpu.count"}
-    await output.withdraw()
+    await output.withdraw()  # the next of us finds them, and what is stale among them
+    await NodeOutput(client, "n").write({})
     meta = server.store.get("nodes", "n")["metadata"]
     assert meta["labels"] == {"nvidia.com/other": "x", "zone": "a"}
     assert OWNED not in meta.get("annotations", {})
+
+
+async def test_a_pod_that_cannot_be_read_now_does_not_cost_the_object_its_owner(server: ApiServer, client: Client):
+    server.store.put("pods", gfd()["203-api-create-owner"].api_state["pod"], "gpu")
+    await FeatureOutput(client, "node-1", "gpu", "gfd-abc").write(LABELS)
+    before = feature(server)["metadata"]["ownerReferences"]
+    server.store.remove("pods", "gfd-abc", "gpu")
+    await FeatureOutput(client, "node-1", "gpu", "gfd-abc").write({"nvidia.com/gpu.count": "7"})
+    assert feature(server)["metadata"]["ownerReferences"] == before
 
 
 async def test_a_node_that_is_right_already_is_not_written(server: ApiServer, client: Client):

@@ -127,6 +127,10 @@ def test_whole_and_shared_at_once(mean):
     ]
     with pytest.raises(BadFile, match="set renameByDefault"):
         mean("--also-whole", file=sharing("resources: [{name: gpu, replicas: 4}]"))
+    with pytest.raises(BadFile, match="nothing is shared"):
+        mean("--also-whole")
+    with pytest.raises(BadFile, match="MPS keeps its GPUs for itself"):
+        mean("--also-whole", "--mps-root=/run/mps", file=text.replace("timeSlicing", "mps"))
 
 
 def test_names_of_ones_own_are_in_force(mean):

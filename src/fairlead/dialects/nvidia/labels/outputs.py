@@ -121,7 +121,7 @@ class FeatureOutput:
             else:
                 return
 
-    async def _write(self, labels: dict[str, str], owners: list[_Owner]) -> None:
+    async def _write(self, labels: dict[str, str], owners: list[_Owner] | None) -> None:
         where = {"namespace": self._namespace}
         try:
             found = await self._client.get(NODE_FEATURES, self.name, _Feature, **where)
@@ -141,6 +141,8 @@ class FeatureOutput:
             return
         meta = found.metadata
         marked = meta.labels.get(_NODE_NAME) == self._node
+        if owners is None:
+            owners = meta.owner_references  # not known now: whoever owned it goes on owning it
         if found.spec.labels == labels and marked and meta.owner_references == owners:
             return
         stale = dict.fromkeys(found.spec.labels.keys() - labels.keys())
@@ -154,18 +156,19 @@ class FeatureOutput:
         }
         await self._client.patch(NODE_FEATURES, self.name, MergePatch(body), _Feature, **where)
 
-    async def _own(self) -> list[_Owner]:
-        """The DaemonSet of our pod, and the pod: the object goes with them. Without them it stays."""
+    async def _own(self) -> list[_Owner] | None:
+        """The DaemonSet of our pod, and the pod: the object goes with them. None: it could not be found out."""
         if self._owners is not None:
             return self._owners
-        self._owners = []
         if not self._pod:
+            self._owners = []
             return self._owners
         try:
             pod = await self._client.get(PODS, self._pod, _Object, namespace=self._namespace)
         except ClusterError as error:
-            self._note(f"the labels have no owner: {error}")
-            return self._owners
+            self._note(f"the owner of the labels is not known: {error}")
+            return None
+        self._owners = []
         sets = [one for one in pod.metadata.owner_references if one.kind == "DaemonSet"]
         if sets:
             mine = _Owner("v1", "Pod", pod.metadata.name, pod.metadata.uid)
@@ -196,4 +199,4 @@ class NodeOutput:
             await self._client.patch(NODES, self._node, MergePatch({"metadata": meta}), _Object)
 
     async def withdraw(self) -> None:
-        await self.write({})
+        """They stay: an update of ours must not strip the node for a moment."""
