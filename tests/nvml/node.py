@@ -56,6 +56,11 @@ class Node:
 
         # Loaded by its path once, the loader knows it by its name from then on, and that is how the binding asks.
         library = ctypes.CDLL(str(self.library), mode=ctypes.RTLD_GLOBAL)
+        # Another test may have loaded a copy of it from a machine's own root: that one would answer to the name.
+        pynvml.nvmlLib = library
+        pynvml._nvmlGetFunctionPointer_cache.clear()
+        while library.nvmlShutdown() == 0:
+            pass
         before = os.environ.get(CONTROL)
         os.environ[CONTROL] = str(self.control)
         try:
