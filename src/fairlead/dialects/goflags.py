@@ -71,7 +71,8 @@ def parse(flags: Sequence[Flag], args: Sequence[str], environ: Mapping[str, str]
         name, equals, text = word.lstrip("-").partition("=")
         flag_or_none = known.get(name)
         if flag_or_none is None:
-            raise BadFlag(f"flag provided but not defined: -{name}{did_you_mean(name, sorted(known))}")
+            hint = did_you_mean(name, (), also=known)
+            raise BadFlag(f"flag provided but not defined: -{name}{hint} --help lists all")
         flag = flag_or_none
         if not equals:
             if flag.kind is Kind.BOOL:

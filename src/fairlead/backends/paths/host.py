@@ -8,10 +8,9 @@ from __future__ import annotations
 import glob
 import os
 import re
-import stat
-from collections import deque
 
-_LINKS_MOST = 40  # as the kernel does: more is a loop
+from fairlead.backends.links import follow
+
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -23,33 +22,8 @@ class HostRoot:
 
     def real(self, path: str) -> str | None:
         """The path without links, or None where nothing is."""
-        todo = deque(part for part in path.split("/") if part)
-        done: list[str] = []
-        links = 0
-        while todo:
-            part = todo.popleft()
-            if part == ".":
-                continue
-            if part == "..":
-                # The root's parent is the root.
-                del done[-1:]
-                continue
-            here = "/" + "/".join([*done, part])
-            try:
-                mode = os.lstat(self._root + here).st_mode
-                target = os.readlink(self._root + here) if stat.S_ISLNK(mode) else None  # noqa: PTH115 - text
-            except OSError:
-                return None
-            if target is None:
-                done.append(part)
-                continue
-            links += 1
-            if links > _LINKS_MOST:
-                return None
-            if target.startswith("/"):
-                done.clear()
-            todo.extendleft(reversed([step for step in target.split("/") if step]))
-        return "/" + "/".join(done)
+        found, there = follow(self._root, path)
+        return found if there else None
 
     def stat(self, real: str) -> os.stat_result | None:
         """Of a path that `real` gave. Does not follow: a link put there since is not what was meant."""

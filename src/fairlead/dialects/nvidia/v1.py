@@ -108,7 +108,7 @@ def load(path: str, *, lenient: bool = False) -> V1:
         text = File(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadFile(path, [f"error opening config file: {reason}"]) from None
+        raise BadFile(path, [f"error opening config file: {reason}. Correct --config-file or CONFIG_FILE"]) from None
     return parse(text, path, lenient=lenient)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from fairlead.backends.links import follow
 from fairlead.model.errors import BackendError
 
 LIBRARY_DIRECTORIES = (
@@ -60,7 +61,6 @@ SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
 XORG_ROOTS = ("/usr/lib/xorg/modules", "/usr/lib64/xorg/modules", "/usr/X11R6/lib/modules", "/usr/X11R6/lib64/modules")
 XORG_PARTS = ("drivers", "extensions", "updates/drivers", "updates/extensions")
 FIRMWARE_CLASS = "/sys/module/firmware_class/parameters/path"
-MOST_LINKS = 40  # as the kernel
 
 
 class Driver:
@@ -185,26 +185,7 @@ class Driver:
 
     def resolve(self, path: str) -> str:
         """The same path without links."""
-        todo = [part for part in reversed(path.split("/")) if part]
-        done: list[str] = []
-        followed = 0
-        while todo:
-            part = todo.pop()
-            if part in {".", ".."}:
-                del done[len(done) - (part == "..") :]
-                continue
-            try:
-                target = str(self.real("/".join([*done, part])).readlink())
-            except OSError:
-                done.append(part)
-                continue
-            followed += 1
-            if followed > MOST_LINKS:
-                return path
-            if target.startswith("/"):
-                done.clear()
-            todo.extend(part for part in reversed(target.split("/")) if part)
-        return "/" + "/".join(done)
+        return follow(self.root.rstrip("/"), path)[0] or path
 
 
 def _is_program(facts: os.stat_result) -> bool:
