@@ -111,13 +111,22 @@ def _names(config: Config) -> Iterator[Problem]:
                 limit = f"{SOCKET_PATH_MAX_BYTES} is the limit of unix sockets"
                 over = f"its socket in {directory} would have a path of {size} bytes; {limit}"
                 yield path, f"{over}. Use a shorter directory or resource name"
-    if not re.fullmatch(_SOCKET_NAME, config.kubelet.socket_name) or "{name}" not in config.kubelet.socket_name:
+    template = config.kubelet.socket_name
+    if not re.fullmatch(_SOCKET_NAME, template) or ("{name}" not in template and not _has_one_socket(config)):
         yield (
             ("kubelet", "socketName"),
-            f"{config.kubelet.socket_name!r} must be a plain file name that holds {{name}}, such as {SOCKET_NAME}",
+            f"{template!r} must be a plain file name that holds {{name}}, such as {SOCKET_NAME}. "
+            "A name without it is for a single resource",
         )
     if any(rule.also for rule in config.rules) and not config.kubelet.pod_resources:
         yield ("kubelet", "podResources"), "it is empty, but a rule has also: the pods must be known. Give the socket"
+
+
+def _has_one_socket(config: Config) -> bool:
+    """Whether all rules together can only ever make one resource."""
+    names = {rule.resource for rule in config.rules if rule.resource}
+    names |= {part.resource for rule in config.rules for part in rule.also}
+    return len(names) <= 1 and not any("{" in name for name in names)
 
 
 def _absolute(path: Path, value: str) -> Iterator[Problem]:

@@ -55,6 +55,18 @@ def test_a_good_file_becomes_rules():
     assert second.resource is None
 
 
+def test_a_single_resource_may_have_a_socket_of_a_fixed_name():
+    fixed = "kubelet: {socketName: mine.sock}\n"
+    assert parse(GOOD + fixed, "f").config.kubelet.socket_name == "mine.sock"
+    second = GOOD.replace("  - exclude: true\n", "  - resource: nvidia.com/other\n")
+    assert "kubelet.socketName: 'mine.sock' must be a plain file name that holds {name}" in faults(second + fixed)
+    pattern = GOOD.replace("nvidia.com/gpu", "nvidia.com/{model}")
+    assert "A name without it is for a single resource" in faults(pattern + fixed)
+    form = GOOD.replace("    replicas: 4\n", "    replicas: 4\n    also: [{resource: nvidia.com/whole}]\n")
+    assert "socketName" in faults(form + fixed)
+    assert "socketName" in faults(GOOD + "kubelet: {socketName: kubelet.sock}\n")
+
+
 @pytest.mark.parametrize(
     ("text", "low", "high"),
     [
