@@ -115,8 +115,10 @@ def _names(config: Config) -> Iterator[Problem]:
     if not re.fullmatch(_SOCKET_NAME, template) or ("{name}" not in template and not _has_one_socket(config)):
         yield (
             ("kubelet", "socketName"),
-            f"{template!r} must be a plain file name that holds {{name}}, such as {SOCKET_NAME}. "
-            "A name without it is for a single resource",
+            (
+                f"{template!r} must be a plain file name that holds {{name}}, such as {SOCKET_NAME}. "
+                "A name without it is for a single resource"
+            ),
         )
     if any(rule.also for rule in config.rules) and not config.kubelet.pod_resources:
         yield ("kubelet", "podResources"), "it is empty, but a rule has also: the pods must be known. Give the socket"
@@ -146,6 +148,11 @@ def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
     elif spec.resource:
         resource = _resource(spec.resource, (*at, "resource"), problems)
     memory = compile_memory(spec.memory, (*at, "memory"), problems) if spec.memory is not None else None
+    assign = None
+    if spec.assign is not None:
+        from fairlead.config.assign import compile_assign  # noqa: PLC0415 - few daemons have it
+
+        assign = compile_assign(spec.assign, spec.env, (*at, "assign"), problems)
     strategy, most = spec.placement, spec.per_container
     if memory is not None:
         strategy = Strategy.PACK if strategy is Strategy.ALIGNED else strategy
@@ -159,6 +166,7 @@ def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
         strategy=strategy,
         extra=_edits(spec, at, problems),
         per_container=most,
+        assign=assign,
         also=also,
         label=f"rules[{at[-1]}]",
     )
@@ -166,7 +174,7 @@ def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
 
 def compile_memory(spec: MemorySpec, at: Path, problems: list[Problem]) -> Share:
     if spec.unit == "auto":
-        return Share(straddle=spec.straddle)
+        return Share(straddle=spec.straddle, ids=_ids(spec.ids, (*at, "ids"), problems))
     try:
         unit_bytes = int(Bytes.parse(spec.unit))
     except ValueError:
@@ -174,7 +182,18 @@ def compile_memory(spec: MemorySpec, at: Path, problems: list[Problem]) -> Share
     if unit_bytes < MIB or unit_bytes % MIB:
         problems.append(((*at, "unit"), f"{spec.unit!r} is no unit. Write auto, or whole MiB, such as 256MiB or 1GiB"))
         unit_bytes = MIB
-    return Share(unit_bytes, grow=spec.grow, straddle=spec.straddle)
+    ids = _ids(spec.ids, (*at, "ids"), problems)
+    return Share(unit_bytes, grow=spec.grow, straddle=spec.straddle, ids=ids)
+
+
+def _ids(text: str, at: Path, problems: list[Problem]) -> str:
+    """The form of ids, without its ordinal."""
+    stem = text.removesuffix(EACH)
+    names = "{id}" in stem or "{index}" in stem
+    plain = stem.replace("{id}", "x").replace("{index}", "0")
+    if text and (stem == text or not names or not re.fullmatch(r"[!-z|~]*[^0-9]", plain)):
+        problems.append((at, f"{text!r} must name the device, {{id}} or {{index}}, then no digit, and end with {{n}}"))
+    return stem
 
 
 def _also(spec: AlsoSpec, at: Path, problems: list[Problem]) -> Rule:
