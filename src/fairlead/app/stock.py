@@ -83,7 +83,11 @@ class Ledger:
                 resource = replace(before, slots=slots, inventory=inventory)
                 if rule := named.get(name):
                     resource = replace(
-                        resource, strategy=rule.strategy, extra=rule.extra, per_container=rule.per_container
+                        resource,
+                        strategy=rule.strategy,
+                        extra=rule.extra,
+                        per_container=rule.per_container,
+                        assign=rule.assign,
                     )
             elif preparing and any(device.backend in preparing for device in _devices(resource)):
                 resource = replace(resource, prepare=True)

@@ -18,39 +18,14 @@ from fairlead.cluster.errors import ClusterError, TooSlow
 from fairlead.cluster.follow import Follower
 from fairlead.cluster.kinds import PODS
 from fairlead.model.latest import Latest
+from fairlead.model.pod import Container, Pod
 from fairlead.model.ports import Clock
 
 R = TypeVar("R")
-Amounts = Mapping[str, str]  # as written: parse where needed, for a pod may say anything
 Keeps = Callable[[str], bool]
 
 PODS_MAX = 5000  # ten times the largest node; a list without bound would be somebody's mistake
 ENDED = frozenset({"Succeeded", "Failed"})
-
-
-class Container(Struct, frozen=True):
-    name: str
-    limits: Amounts = {}
-    requests: Amounts = {}
-    sidecar: bool = False  # an init container that goes on running
-
-
-class Pod(Struct, frozen=True):
-    uid: str
-    namespace: str
-    name: str
-    node: str = ""
-    phase: str = ""
-    created_s: float = 0.0
-    deleting: bool = False
-    annotations: Mapping[str, str] = {}
-    labels: Mapping[str, str] = {}
-    init_containers: tuple[Container, ...] = ()
-    containers: tuple[Container, ...] = ()
-    version: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 class PodsNow(Struct, frozen=True):

@@ -90,6 +90,63 @@ class MemorySpec(_Spec, frozen=True):
     straddle: Annotated[
         bool, _doc("Whether the memory of one container may lie on several devices, when no single one has enough.")
     ] = False
+    ids: Annotated[
+        str,
+        _doc(
+            "How slots are named, for pods that hold such ids already: {id} or {index} of the device, and {n} at the end.",
+            "{id}-_-{n}",
+        ),
+    ] = ""
+
+
+class By(enum.StrEnum):
+    INDEX = "index"
+    ID = "id"
+
+
+class NodeEnvSpec(_Spec, frozen=True):
+    """Environment that depends on a label of the node."""
+
+    label: Annotated[str, _doc("Label of the node.", "cgpu.disable.isolation")]
+    value: Annotated[str, _doc("Its value, exactly.")]
+    env: Annotated[dict[str, str], _doc("Environment of the containers while the label has this value.")]
+
+
+class AssignSpec(_Spec, frozen=True):
+    """An upper scheduler has chosen the device and wrote it on the pod. Keys are annotations of the pod."""
+
+    device: Annotated[str, _doc("Names the device, or several with commas between them.", "example.com/gpu-index")]
+    by: Annotated[By, _doc("What stands there: index, such as 0, or id, such as GPU-5c89....")] = By.INDEX
+    per_container: Annotated[
+        str,
+        _doc("JSON with a device for each container: {number: {index: units}}. Where it is, it goes before device."),
+    ] = ""
+    time: Annotated[str, _doc("When the device was chosen, as a whole number. The oldest pod is served first.")] = ""
+    time_required: Annotated[bool, _doc("Whether a pod without it is passed over. Else it comes last.")] = False
+    assigned: Annotated[str, _doc("Says whether the pod has its devices.")] = ""
+    unassigned: Annotated[list[str], _doc("Values of it that mean: not yet. An empty one: it is not there.")] = [
+        "false"
+    ]
+    needs: Annotated[list[str], _doc("Must be there, and not empty, before a container starts.")] = []
+    wait: Annotated[
+        Seconds, _doc("How long the kubelet is kept waiting for a pod, or for what it needs. Then: an error.", "5s")
+    ] = _seconds(5)
+    marks: Annotated[
+        dict[str, str],
+        _doc(
+            "Written on the pod when the kubelet shows that it has its devices. {nowNs}: the time in nanoseconds.",
+            {"example.com/gpu-assigned": "true"},
+        ),
+    ] = {}
+    only_device: Annotated[
+        bool, _doc("Whether a node with a single device gives it to a container that no pod explains.")
+    ] = False
+    strict: Annotated[
+        bool,
+        _doc("Whether slots that lie on another device than the one chosen are refused. Else the pod's word counts."),
+    ] = False
+    node_lock: Annotated[str, _doc("Annotation of the node that is removed after each admission.", "gpu")] = ""
+    node_env: Annotated[list[NodeEnvSpec], _doc("Environment that depends on a label of the node.")] = []
 
 
 class RuleSpec(_Spec, frozen=True):
@@ -111,6 +168,10 @@ class RuleSpec(_Spec, frozen=True):
     memory: Annotated[
         MemorySpec | None, _doc("Share devices by their memory. Instead of replicas.", {"unit": "auto"})
     ] = None
+    assign: Annotated[
+        AssignSpec | None,
+        _doc("Give each container the device that a scheduler wrote on its pod. Needs the API server."),
+    ] = None
     per_container: Annotated[
         int,
         Meta(ge=0, description="How many slots one container may ask for. 0: any number; units of memory: 16384."),
@@ -127,7 +188,8 @@ class RuleSpec(_Spec, frozen=True):
         dict[str, str],
         _doc(
             "Environment of the container. {ids}, {indexes}, {slots}, {count} and {resource} are filled in; "
-            "with memory also {units}, {memoryMib} and {memoryPercent}.",
+            "with memory also {units}, {memoryMib} and {memoryPercent}; with assign also {podName}, {podNamespace}, "
+            "{podUnits}, {assigned}, {deviceUnits}, {deviceMib}, {nodeUnits} and {annotation:KEY}.",
             {"GPUS": "{ids}"},
         ),
     ] = {}
@@ -228,13 +290,21 @@ class AmountSpec(_Spec, frozen=True):
 
 
 class ClusterSpec(_Spec, frozen=True):
-    """How to reach the API server. Used by amounts only."""
+    """How to reach the API server. Used by amounts, assign and unhealthy only."""
 
     node: Annotated[str, _doc("Name of this node in the cluster. Default: $NODE_NAME.")] = ""
     kubeconfig: Annotated[
         str, _doc("Kubeconfig file. Default: $KUBECONFIG, else the pod's own account, else ~/.kube/config.")
     ] = ""
     context: Annotated[str, _doc("Context of the kubeconfig. Default: its current one.")] = ""
+    server: Annotated[
+        str, _doc("Address of the API server, instead of a kubeconfig. Needs tokenFile.", "https://10.0.0.1:6443")
+    ] = ""
+    token_file: Annotated[str, _doc("File with the token for server. Read for every request.")] = ""
+    ca_file: Annotated[str, _doc("File with the certificates to trust, for server. Default: those of the host.")] = ""
+    unhealthy: Annotated[
+        str, _doc("Annotation of the node that lists the indexes of unusable devices.", "example.com/unhealthy-ids")
+    ] = ""
 
 
 class StatusSpec(_Spec, frozen=True):
@@ -266,9 +336,9 @@ class Config(_Spec, frozen=True):
     amounts: Annotated[
         list[AmountSpec], _doc("Amounts without devices, published in the node's status. Needs the API server.")
     ] = []
-    cluster: Annotated[ClusterSpec, _doc("How to reach the API server. Used by amounts only.")] = field(
-        default_factory=ClusterSpec
-    )
+    cluster: Annotated[
+        ClusterSpec, _doc("How to reach the API server. Used by amounts, assign and unhealthy only.")
+    ] = field(default_factory=ClusterSpec)
     kubelet: Annotated[KubeletSpec, _doc("Where the kubelet is.")] = field(default_factory=KubeletSpec)
     scan: Annotated[ScanSpec, _doc("How devices are looked for.")] = field(default_factory=ScanSpec)
     health: Annotated[HealthSpec, _doc("How faults are judged.")] = field(default_factory=HealthSpec)

@@ -1,6 +1,7 @@
 """Fill a rule's edits with the facts of a grant: `{ids}`, `{count}`, `{memoryMib}` and so on.
 
-Only these words are replaced; any other brace stays as it is, so that JSON in a variable survives. With several devices
+Only these words are replaced, and those that the grant brings along, such as `{podName}`; any other brace stays as it
+is, so that JSON in a variable survives. With several devices
 a word is a list, in the order of `{ids}`. A variable whose name holds `{n}` is set once per device, counted from 0, and
 its words are those of that device.
 """
@@ -30,8 +31,10 @@ MEMORY_WORDS: dict[str, Callable[[Grant], str]] = {
 }
 EACH = "{n}"
 NAME = "{resource}"  # in the name of a variable: in capitals, as such names are
+ASSIGN_WORDS = ("podName", "podNamespace", "podUnits", "assigned", "deviceUnits", "deviceMib", "nodeUnits")
+NOTE = "annotation:"  # before the key of an annotation of the pod
 _ALL = WORDS | MEMORY_WORDS
-_WORD = re.compile("{(" + "|".join(_ALL) + ")}")
+_WORD = re.compile("{([A-Za-z]+(?::[^{}]+)?)}")
 _UNFIT = re.compile("[^A-Z0-9]")
 
 
@@ -57,7 +60,12 @@ def _text(template: str, grant: Grant) -> str:
     if "{" not in template:
         return template
     words = _ALL if grant.unit_bytes else WORDS
-    return _WORD.sub(lambda found: words[found[1]](grant) if found[1] in words else found[0], template)
+
+    def word(found: re.Match[str]) -> str:
+        make = words.get(found[1])
+        return make(grant) if make is not None else grant.words.get(found[1], found[0])
+
+    return _WORD.sub(word, template)
 
 
 def _each(grant: Grant) -> Iterator[Grant]:
@@ -66,7 +74,7 @@ def _each(grant: Grant) -> Iterator[Grant]:
     for device, units in zip(grant.devices, grant.units, strict=True):
         slots = grant.slots[start : start + units]
         start += units
-        yield Grant(grant.resource, slots, (device,), grant.unit_bytes, (units,))
+        yield Grant(grant.resource, slots, (device,), grant.unit_bytes, (units,), grant.words)
 
 
 def _percents(grant: Grant) -> Iterator[int]:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from fairlead.model.assign import Assign
 from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits
 from fairlead.model.health import Cause, CauseKind, Condition, Health
@@ -44,6 +45,7 @@ class Resource(Struct, frozen=True, dict=True, weakref=True):
     per_container: int = 0  # how many slots one container may have; 0: any number
     unit_bytes: int = 0  # of the device's memory that a slot stands for; 0: it stands for no memory
     straddle: bool = False  # whether units of one container may lie on several devices
+    assign: Assign | None = None  # set: a scheduler has chosen the devices, and the pods say which
 
     def follow(self, before: Resource | None) -> Resource:
         """This resource, with what an earlier one has worked out of the same slots: 60,000 are not sorted twice."""

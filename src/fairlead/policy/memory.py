@@ -1,8 +1,8 @@
 """Memory: how a device's memory becomes slots of a unit, how large the unit is, and how a slot's id says both.
 
 An id is `<short>-<unit>m-<ordinal>`, such as 5c89abcd-16m-417: eight digits that name the device, the unit in MiB, and
-which unit of the device it is. So an id means the same memory after a restart, under another unit, for ever. Knows
-nothing of rules and pods.
+which unit of the device it is. So an id means the same memory after a restart, under another unit, for ever. Where pods
+hold ids of another plugin, a rule may ask for ids like those; they do not tell their unit. Knows nothing of pods.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from fairlead.model.device import Device
 from fairlead.model.errors import Oversize, UsageError
-from fairlead.model.names import DeviceId, SlotId
+from fairlead.model.names import DeviceId, SlotId, parse_slot_id
 from fairlead.model.resource import Slot
 from fairlead.policy.size import run_bytes
 
@@ -39,6 +39,7 @@ class Share(Struct, frozen=True):
     unit_bytes: int = MIB  # whole MiB
     grow: bool = True  # whether a unit whose list would not fit is doubled until it does; else it is refused
     straddle: bool = False  # whether the memory of one container may lie on several devices
+    ids: str = ""  # how slots are named, up to the ordinal: {id} and {index} are the device's. Empty: our own ids
 
 
 class Part(Struct, frozen=True):
@@ -61,11 +62,13 @@ def read_id(slot: str) -> Part | None:
     return Part(found[1], int(found[2]) * MIB, int(found[3])) if found else None
 
 
-def prefix_of(device: DeviceId, unit_bytes: int) -> str:
-    return f"{short_name(device)}-{unit_bytes // MIB}m-"
+def prefix_of(device: Device, unit_bytes: int, ids: str = "") -> str:
+    if ids:
+        return ids.replace("{id}", device.id).replace("{index}", device.index)
+    return f"{short_name(device.id)}-{unit_bytes // MIB}m-"
 
 
-def cut(device: Device, unit_bytes: int) -> tuple[Slot, ...]:
+def cut(device: Device, unit_bytes: int, ids: str = "") -> tuple[Slot, ...]:
     """The device's memory in units; what is left over is not offered. UsageError if there is not one whole unit."""
     count = device.memory_bytes // unit_bytes
     if not device.memory_bytes:
@@ -74,27 +77,29 @@ def cut(device: Device, unit_bytes: int) -> tuple[Slot, ...]:
         raise UsageError(
             f"its {device.memory_bytes:,} bytes of memory are less than one unit of {name_unit(unit_bytes)}"
         )
-    return _cut(device.id, unit_bytes, count)
+    return _cut(device.id, prefix_of(device, unit_bytes, ids), count)
 
 
 @lru_cache(maxsize=64)
-def _cut(device: DeviceId, unit_bytes: int, count: int) -> tuple[Slot, ...]:
+def _cut(device: DeviceId, prefix: str, count: int) -> tuple[Slot, ...]:
     # Remembered: a fault on one device must not make 60,000 slots anew.
-    prefix = prefix_of(device, unit_bytes)
+    parse_slot_id(f"{prefix}{count - 1}")  # the longest of them
     return tuple([Slot(SlotId(prefix + str(ordinal)), device) for ordinal in range(count)])
 
 
-def list_bytes(devices: Iterable[Device], unit_bytes: int) -> int:
+def list_bytes(devices: Iterable[Device], unit_bytes: int, ids: str = "") -> int:
     """The size of the list of these devices, on the day when all of them are unhealthy."""
-    return sum(run_bytes(d, len(prefix_of(d.id, unit_bytes)), d.memory_bytes // unit_bytes) for d in devices)
+    return sum(run_bytes(d, len(prefix_of(d, unit_bytes, ids)), d.memory_bytes // unit_bytes) for d in devices)
 
 
-def choose_unit(devices: Sequence[Device], least_bytes: int = MIB, room_bytes: int = ROOM_BYTES) -> int:
+def choose_unit(devices: Sequence[Device], least_bytes: int = MIB, room_bytes: int = ROOM_BYTES, ids: str = "") -> int:
     """The least unit, doubled until the list fits and one container may have the whole of any device."""
     largest = max((device.memory_bytes for device in devices), default=0)
     unit_bytes = least_bytes
     while unit_bytes < largest:
-        if largest // unit_bytes <= PER_CONTAINER_MAX and list_bytes(devices, unit_bytes) <= room_bytes:
+        # Under another plugin's ids, pods are written for its unit: it grows only where nothing would work at all.
+        whole = bool(ids) or largest // unit_bytes <= PER_CONTAINER_MAX
+        if whole and list_bytes(devices, unit_bytes, ids) <= room_bytes:
             break
         unit_bytes *= 2
     return unit_bytes
@@ -104,15 +109,18 @@ def settle_unit(devices: Sequence[Device], share: Share, keep_bytes: int | None 
     """The unit to cut with. One that is in use is kept while its list fits at all. Oversize if none may be taken."""
     limit = KUBELET_MESSAGE_MAX_BYTES
     if share.grow:
-        if keep_bytes and keep_bytes % share.unit_bytes == 0 and list_bytes(devices, keep_bytes) <= limit:
+        fits = keep_bytes and keep_bytes % share.unit_bytes == 0
+        if fits and keep_bytes and list_bytes(devices, keep_bytes, share.ids) <= limit:
             return keep_bytes
-        return choose_unit(devices, share.unit_bytes)
-    size = list_bytes(devices, share.unit_bytes)
+        # What another plugin has listed so far, and the kubelet took, goes on.
+        room_bytes = limit if share.ids else ROOM_BYTES
+        return choose_unit(devices, share.unit_bytes, room_bytes, share.ids)
+    size = list_bytes(devices, share.unit_bytes, share.ids)
     if size > limit:
         slots = sum(device.memory_bytes // share.unit_bytes for device in devices)
         raise Oversize(
             f"{slots:,} slots of {name_unit(share.unit_bytes)} make a list of {size:,} bytes, over the kubelet's "
-            f"{limit:,}. Set memory.unit to {name_unit(choose_unit(devices, room_bytes=limit))} or more, or to auto"
+            f"{limit:,}. Set memory.unit to {name_unit(choose_unit(devices, MIB, limit, share.ids))} or more, or to auto"
         )
     return share.unit_bytes
 

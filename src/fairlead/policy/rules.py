@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from fairlead.model.assign import Assign
 from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits
 from fairlead.model.errors import InvalidName, Oversize, UsageError
@@ -83,6 +84,7 @@ class Rule(Struct, frozen=True):
     extra: Edits = NO_EDITS
     prepare: bool = False
     per_container: int = 0
+    assign: Assign | None = None
     also: tuple[Rule, ...] = ()  # the same devices once more, cut otherwise; whoever takes one keeps the other away
     label: str = ""
 
@@ -196,6 +198,7 @@ def assign(inventory: Inventory, rules: Sequence[Rule], units: Mapping[ResourceN
             per_container=draft.rule.per_container,
             unit_bytes=draft.unit_bytes,
             straddle=draft.rule.memory is not None and draft.rule.memory.straddle,
+            assign=draft.rule.assign,
         )
         for name, draft in sorted(drafts.items())
         if draft.slots
@@ -290,7 +293,7 @@ def _cut_memory(
         return False
     for device in draft.devices:
         try:
-            slots = cut(device, draft.unit_bytes)
+            slots = cut(device, draft.unit_bytes, draft.rule.memory.ids)
             # By the short name: the slots are many, and they differ in their number only.
             short = SlotId(short_name(device.id))
             if short in taken:
@@ -349,6 +352,8 @@ def _differences(one: Rule, other: Rule) -> Iterable[str]:
         yield "number per container"
     if one.memory != other.memory:
         yield "way to share memory"
+    if one.assign != other.assign:
+        yield "assign setting"
 
 
 def _same_match(rules: Sequence[Rule], number: int) -> int | None:

@@ -16,8 +16,9 @@ from fairlead.cluster import pods as pods_module
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import TooSlow
 from fairlead.cluster.nodes import Node, NodeMeta, NodeNow, NodeWatch
-from fairlead.cluster.pods import Container, Pod, PodCache, PodsNow
+from fairlead.cluster.pods import PodCache, PodsNow
 from fairlead.model.latest import Latest
+from fairlead.model.pod import Container, Pod
 
 PATIENCE_S = 20.0
 

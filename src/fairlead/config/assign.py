@@ -1,0 +1,63 @@
+"""From what people wrote about assignment to what the engine uses, with every fault named."""
+
+from __future__ import annotations
+
+import re
+
+from fairlead.backends.strict import Path
+from fairlead.config.spec import AssignSpec, By, Config
+from fairlead.model.assign import Assign, NodeEnv
+
+Problem = tuple[Path, str]
+
+# As the API server takes them: an optional domain, and a name.
+_KEY = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_NOTE = r"\{annotation:([^{}]*)\}"
+WAIT_MAX_S = 30.0  # the kubelet admits nothing else meanwhile
+
+
+def compile_assign(spec: AssignSpec, env: dict[str, str], at: Path, problems: list[Problem]) -> Assign:
+    keys: list[tuple[Path, str]] = [(("device",), spec.device)]
+    keys += [(("perContainer",), spec.per_container), (("time",), spec.time), (("assigned",), spec.assigned)]
+    keys += [(("nodeLock",), spec.node_lock)]
+    keys += [(("needs", number), key) for number, key in enumerate(spec.needs)]
+    keys += [(("marks",), key) for key in spec.marks]
+    keys += [(("nodeEnv", number, "label"), part.label) for number, part in enumerate(spec.node_env)]
+    for path, key in keys:
+        if (key or path[0] in {"device", "needs"}) and not re.fullmatch(_KEY, key):
+            problems.append(((*at, *path), f"{key!r} is no key of an annotation, such as example.com/gpu-index"))
+    if spec.time_required and not spec.time:
+        problems.append(((*at, "timeRequired"), "it has no effect without time, the annotation that holds the time"))
+    if spec.wait > WAIT_MAX_S:
+        problems.append(
+            (
+                (*at, "wait"),
+                f"{spec.wait:g} s is too long: the kubelet admits no pod meanwhile. Give {WAIT_MAX_S:g} s or less",
+            )
+        )
+    for name, text in env.items():
+        problems += [
+            ((*at, "needs"), f"env.{name} shows {key!r}, which is not listed here. Add it")
+            for key in re.findall(_NOTE, text)
+            if key not in spec.needs
+        ]
+    return Assign(
+        device=spec.device,
+        by_id=spec.by is By.ID,
+        per_container=spec.per_container,
+        time=spec.time,
+        time_required=spec.time_required,
+        assigned=spec.assigned,
+        unassigned=frozenset(spec.unassigned),
+        needs=tuple(spec.needs),
+        wait_s=spec.wait,
+        marks=spec.marks,
+        only_device=spec.only_device,
+        strict=spec.strict,
+        node_lock=spec.node_lock,
+        node_env=tuple(NodeEnv(part.label, part.value, part.env) for part in spec.node_env),
+    )
+
+
+def needs_cluster(config: Config) -> bool:
+    return bool(config.amounts or config.cluster.unhealthy or any(rule.assign for rule in config.rules))
