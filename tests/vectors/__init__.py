@@ -1,7 +1,9 @@
 """Recorded answers of other systems' own programs, to be replayed against ours.
 
 `nvidia/` is what NVIDIA's k8s-device-plugin v0.20.0 answered, `gfd/` what its gpu-feature-discovery did, both on
-simulated drivers. Owns how the recordings are kept and read. Must not know what they are compared with.
+simulated drivers. `mini/`, `gpushare/` and `volcano/` are plugins that share memory (`sharing.py`).
+
+Owns how the recordings are kept and read. Must not know what they are compared with.
 """
 
 from __future__ import annotations

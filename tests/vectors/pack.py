@@ -1,8 +1,10 @@
 """Packs folders of recordings, one JSON file per case, into what `read` reads.
 
-    python -m tests.vectors.pack FOLDER_OF_NVIDIA FOLDER_OF_GFD
+    python -m tests.vectors.pack nvidia FOLDER_OF_NVIDIA FOLDER_OF_GFD
+    python -m tests.vectors.pack sharing FOLDER_OF_MINI FOLDER_OF_GPUSHARE FOLDER_OF_VOLCANO
 
-Nothing is dropped: a case is its own JSON with the driver taken out and the file's name put in.
+Of NVIDIA's nothing is dropped: a case is its own JSON with the driver taken out and the file's name put in. Of the
+three that share memory, logs and times are left out, and folders of the recorder are called /recorded.
 """
 
 from __future__ import annotations
@@ -18,10 +20,38 @@ from typing import Any
 HERE = Path(__file__).parent
 
 
-def main(folders: list[str]) -> int:
-    if len(folders) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
+SHARING = ("mini", "gpushare", "volcano")
+
+
+def main(words: list[str]) -> int:
+    match words:
+        case ["nvidia", one, two]:
+            _pack_nvidia([one, two])
+        case ["sharing", one, two, three]:
+            _pack_sharing([one, two, three])
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    return 0
+
+
+def _pack_sharing(folders: list[str]) -> None:
+    for peer, folder in zip(SHARING, folders, strict=True):
+        files = [file for file in sorted(Path(folder).glob("*.json")) if "-inspect-" not in file.name]
+        _write(HERE / peer / "cases.jsonl.gz", [_case(json.loads(file.read_text())) for file in files])
+
+
+def _case(recorded: dict[str, Any]) -> dict[str, Any]:
+    case: dict[str, Any] = json.loads(json.dumps(recorded).replace(f"/tmp/rec/{recorded['peer']}", "/recorded"))
+    outputs = case["outputs"]
+    for key in ("log", "cpu_seconds_used", "seconds_observed"):
+        outputs.pop(key, None)
+    for answer in outputs["answers"]:
+        answer.pop("seconds", None)
+    return case
+
+
+def _pack_nvidia(folders: list[str]) -> None:
     drivers: dict[str, Any] = {}
     for kind, folder in zip(("nvidia", "gfd"), folders, strict=True):
         families: dict[str, list[Any]] = defaultdict(list)
@@ -32,7 +62,6 @@ def main(folders: list[str]) -> int:
         for family, cases in families.items():
             _write(HERE / kind / f"{family}.jsonl.gz", cases)
     _write(HERE / "drivers.jsonl.gz", [{"key": key, "driver": drivers[key]} for key in sorted(drivers)])
-    return 0
 
 
 def _without_driver(case: dict[str, Any], drivers: dict[str, Any]) -> dict[str, Any]:

@@ -31,15 +31,15 @@ def gfd() -> Mapping[str, LabelVector]:
 @functools.cache
 def drivers() -> Mapping[str, Json]:
     """The driver descriptions that vectors name. `tests.nvml.from_recording` makes a driver of one."""
-    return {line["key"]: line["driver"] for line in _lines(HERE / "drivers.jsonl.gz", dict[str, Any])}
+    return {line["key"]: line["driver"] for line in lines(HERE / "drivers.jsonl.gz", dict[str, Any])}
 
 
 def _read(folder: Path, kind: type[Case]) -> dict[str, Case]:
-    found = [vector for file in folder.glob("*.jsonl.gz") for vector in _lines(file, kind)]
+    found = [vector for file in folder.glob("*.jsonl.gz") for vector in lines(file, kind)]
     return {vector.file: vector for vector in sorted(found, key=lambda vector: vector.file)}
 
 
-def _lines(file: Path, kind: type[T]) -> Iterator[T]:
+def lines(file: Path, kind: type[T]) -> Iterator[T]:
     decoder = msgspec.json.Decoder(kind)
     with gzip.open(file) as lines:
         yield from map(decoder.decode, lines)

@@ -6,7 +6,8 @@ import json
 
 from tests.nvml import from_recording
 from tests.vectors import drivers, gfd, nvidia
-from tests.vectors.pack import driver_key
+from tests.vectors.pack import SHARING, driver_key
+from tests.vectors.sharing import sharing
 
 
 def test_every_recording_is_there() -> None:
@@ -18,6 +19,13 @@ def test_every_recording_is_there() -> None:
         call for vector in nvidia().values() for it in vector.result.resources.values() for call in it.preferred or ()
     ]
     assert (len(asked), len(preferred)) == (5440, 7088)
+
+
+def test_every_recording_of_those_that_share_memory_is_there() -> None:
+    assert {peer: len(sharing(peer)) for peer in SHARING} == {"mini": 36, "gpushare": 46, "volcano": 51}
+    calls = [one for peer in SHARING for case in sharing(peer).values() for one in case.outputs.answers if one.rpc]
+    assert len(calls) == 103
+    assert sum(len(one.envs) for one in calls) == 79
 
 
 def test_every_driver_is_known_and_unchanged() -> None:
@@ -44,3 +52,11 @@ def test_a_case_reads_like_the_recording() -> None:
     first = (vector.result.resources["nvidia.com/gpu"].allocate or [])[0]
     assert first.response is not None
     assert json.dumps(first.response[0]["envs"]) == json.dumps({"NVIDIA_VISIBLE_DEVICES": gpu["uuid"]})
+
+
+def test_a_case_of_memory_reads_like_the_recording() -> None:
+    case = sharing("mini")["010-single-match"]
+    assert [it.endpoint for it in case.outputs.register] == ["doslab.sock"]
+    (answer,) = case.outputs.answers
+    assert answer.asked == [100]
+    assert answer.envs[0]["NVIDIA_VISIBLE_DEVICES"] == case.inputs.gpus[1].uuid
