@@ -124,9 +124,9 @@ class AssignSpec(_Spec, frozen=True):
     time: Annotated[str, _doc("When the device was chosen, as a whole number. The oldest pod is served first.")] = ""
     time_required: Annotated[bool, _doc("Whether a pod without it is passed over. Else it comes last.")] = False
     assigned: Annotated[str, _doc("Says whether the pod has its devices.")] = ""
-    unassigned: Annotated[list[str], _doc("Values of it that mean: not yet. An empty one: it is not there.")] = [
-        "false"
-    ]
+    unassigned: Annotated[list[str], _doc("Values of it that mean: not yet. An empty one: it is not there.")] = field(
+        default_factory=lambda: ["false"]
+    )
     needs: Annotated[list[str], _doc("Must be there, and not empty, before a container starts.")] = []
     wait: Annotated[
         Seconds, _doc("How long the kubelet is kept waiting for a pod, or for what it needs. Then: an error.", "5s")

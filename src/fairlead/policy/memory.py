@@ -109,8 +109,8 @@ def settle_unit(devices: Sequence[Device], share: Share, keep_bytes: int | None 
     """The unit to cut with. One that is in use is kept while its list fits at all. Oversize if none may be taken."""
     limit = KUBELET_MESSAGE_MAX_BYTES
     if share.grow:
-        fits = keep_bytes and keep_bytes % share.unit_bytes == 0
-        if fits and keep_bytes and list_bytes(devices, keep_bytes, share.ids) <= limit:
+        kept = keep_bytes is not None and keep_bytes % share.unit_bytes == 0
+        if keep_bytes and kept and list_bytes(devices, keep_bytes, share.ids) <= limit:
             return keep_bytes
         # What another plugin has listed so far, and the kubelet took, goes on.
         room_bytes = limit if share.ids else ROOM_BYTES
@@ -118,9 +118,10 @@ def settle_unit(devices: Sequence[Device], share: Share, keep_bytes: int | None 
     size = list_bytes(devices, share.unit_bytes, share.ids)
     if size > limit:
         slots = sum(device.memory_bytes // share.unit_bytes for device in devices)
+        enough = name_unit(choose_unit(devices, MIB, limit, share.ids))
         raise Oversize(
             f"{slots:,} slots of {name_unit(share.unit_bytes)} make a list of {size:,} bytes, over the kubelet's "
-            f"{limit:,}. Set memory.unit to {name_unit(choose_unit(devices, MIB, limit, share.ids))} or more, or to auto"
+            f"{limit:,}. Set memory.unit to {enough} or more, or to auto"
         )
     return share.unit_bytes
 
