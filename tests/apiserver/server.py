@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -35,7 +36,7 @@ class Request:
 
 @dataclass
 class Fault:
-    """What happens to the next request instead of an answer."""
+    """What happens to the next request, or the next of a kind, instead of an answer."""
 
     code: int = 0  # refuse with this
     message: str = ""
@@ -43,6 +44,11 @@ class Fault:
     hang: bool = False
     close: bool = False
     raw: bytes | None = None  # answer with these bytes, then close
+    methods: str = ""  # such as "PUT PATCH"; empty: any
+    path: str = ""  # a regular expression; empty: any
+
+    def meets(self, request: Request) -> bool:
+        return (not self.methods or request.method in self.methods.split()) and bool(re.search(self.path, request.path))
 
 
 @dataclass
@@ -66,6 +72,7 @@ class ApiServer:
         self.port = 0
         self.connections = 0  # how many were made
         self.bookmarks = True
+        self.selects = True  # whether fieldSelector is minded
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,8 +132,8 @@ class ApiServer:
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> bool:
         """Whether the connection can go on."""
-        if self.faults:
-            fault = self.faults.pop(0)
+        if fault := next((one for one in self.faults if one.meets(request)), None):
+            self.faults.remove(fault)
             if fault.hang:
                 await asyncio.Event().wait()
             if fault.close:
@@ -192,12 +199,15 @@ class ApiServer:
         raise RefusedError(405, "method not allowed")
 
     def _page(self, request: Request, target: Target) -> Object:
-        things = self.store.all(target.plural, target.namespace, request.query.get("fieldSelector", ""))
+        things = self.store.all(target.plural, target.namespace, self._fields(request))
         start, limit = int(request.query.get("continue", 0)), int(request.query.get("limit", 0)) or len(things)
         meta = {"resourceVersion": str(self.store.version)}
         if start + limit < len(things):
             meta["continue"] = str(start + limit)
         return {"kind": "List", "metadata": meta, "items": things[start : start + limit]}
+
+    def _fields(self, request: Request) -> str:
+        return request.query.get("fieldSelector", "") if self.selects else ""
 
     def _patch(self, request: Request, target: Target) -> Object:
         kind = request.headers.get("content-type", "")
@@ -214,7 +224,7 @@ class ApiServer:
         return self.store.put(target.plural, after, target.namespace)
 
     async def _watch(self, request: Request, writer: asyncio.StreamWriter) -> None:
-        target, fields = _target(request.path), request.query.get("fieldSelector", "")
+        target, fields = _target(request.path), self._fields(request)
         version = int(request.query["resourceVersion"])
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         if version < self.store.oldest:

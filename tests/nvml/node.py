@@ -92,6 +92,10 @@ class Node:
     def xid(self, gpu: int, code: int, gi: int = NO_INSTANCE, ci: int = NO_INSTANCE) -> None:
         self.event(gpu, XID, code, gi, ci)
 
+    def stray(self, code: int) -> None:
+        """An XID of which the driver does not say whose it is."""
+        self._append(f"stray {XID} {code}")
+
     def fail_wait(self, code: int) -> None:
         """One nvmlEventSetWait of each event set fails. For a lasting failure: fault("nvmlEventSetWait", code)."""
         self._append(f"error {code}")

@@ -183,3 +183,10 @@ def test_the_library_has_every_function_that_the_binding_looks_up(node: Node) ->
     names = (SOURCES / "names.h").read_text()
     assert {name for name in asked if f"REST({name})" not in names} == set()
     refused(pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.nvmlDeviceGetEncoderCapacity, handle(), 0)
+
+
+def test_an_event_may_name_no_gpu(node: Node):
+    events = listen(0, 1)
+    node.stray(79)
+    told = pynvml.nvmlEventSetWait_v2(events, LONG_MS)
+    assert (bool(told.device), told.eventType, told.eventData) == (False, XID, 79)

@@ -1,6 +1,7 @@
 /* Events. They are lines of a file that only grows: each event set reads on from where it is, so any number of programs see them all.
  *
  *     event GPU TYPE DATA GI CI      reaches the sets that this GPU is registered in for this type
+ *     stray TYPE DATA                reaches all sets, and names no GPU
  *     error CODE                     one nvmlEventSetWait of each set fails so
  *
  * A wait sleeps in poll on an inotify watch of the control directory, so an event arrives without delay. */
@@ -119,6 +120,10 @@ static int next_event(EventSet *set, Script *script, EventData *data) {
         int gi = NO_INSTANCE, ci = NO_INSTANCE, error;
         set->offset = ftell(file);
         if (sscanf(line, "error %d", &error) == 1) code = error;
+        if (sscanf(line, "stray %llu %llu", &type, &value) == 2) {
+            *data = (EventData){NULL, type, value, (unsigned)gi, (unsigned)ci};
+            code = SUCCESS;
+        }
         if (sscanf(line, "event %u %llu %llu %d %d", &gpu, &type, &value, &gi, &ci) < 3 || gpu >= script->gpus) continue;
         Registration *it = registered(set, script->gpu[gpu].bus_id, type);
         if (!it) continue;
