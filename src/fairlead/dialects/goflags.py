@@ -20,6 +20,7 @@ _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 FOREVER = float("inf")
+HIDDEN = "***"
 
 
 class Kind(Enum):
@@ -40,6 +41,7 @@ class Flag(Struct, frozen=True):
     aliases: tuple[str, ...] = ()
     key: str = ""  # where the config file has it
     help: str = ""
+    secret: bool = False  # its value is for nobody's eyes
 
 
 class Parsed(Struct, frozen=True):
@@ -87,6 +89,23 @@ def parse(flags: Sequence[Flag], args: Sequence[str], environ: Mapping[str, str]
         values[flag.name] = _joined(flag, before, read(flag.kind, text, f"--{name}"))
         source[flag.name] = f"--{name}"
     return Parsed(values, frozenset(source), tuple(rest), source)
+
+
+def masked(flags: Sequence[Flag], args: Sequence[str]) -> list[str]:
+    """The words of a command line that may be shown: those of secret flags are hidden."""
+    secret = {spelling for flag in flags if flag.secret for spelling in (flag.name, *flag.aliases)}
+    shown: list[str] = []
+    hide_next = False
+    for word in args:
+        name, equals, _ = word.lstrip("-").partition("=")
+        if hide_next:
+            shown.append(HIDDEN)
+        elif word.startswith("-") and name in secret and equals:
+            shown.append(f"{word.partition('=')[0]}={HIDDEN}")
+        else:
+            shown.append(word)
+        hide_next = not hide_next and word.startswith("-") and name in secret and not equals
+    return shown
 
 
 def _joined(flag: Flag, before: Any, value: Any) -> Any:

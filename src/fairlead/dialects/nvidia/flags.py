@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.dialects.goflags import Flag, Kind
+from fairlead.dialects.order import last_flags, own_flags
 
 KUBELET_SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
 
@@ -167,31 +168,7 @@ FLAGS = (
 
 # Of our own. They stand beside NVIDIA's and never in a config file.
 OWN = (
-    Flag(
-        "lenient", Kind.BOOL, False, ("FAIRLEAD_LENIENT",), help="Overlook what NVIDIA's plugin overlooks, as it does."
-    ),
-    Flag("print-config", Kind.BOOL, False, help="Print the Fairlead configuration that this means, and end."),
-    Flag(
-        "plugin-dir",
-        Kind.TEXT,
-        "/var/lib/kubelet/device-plugins",
-        ("FAIRLEAD_PLUGIN_DIR",),
-        help="Where our sockets go.",
-    ),
-    Flag(
-        "status-socket",
-        Kind.TEXT,
-        "/run/fairlead/nvidia.sock",
-        ("FAIRLEAD_STATUS_SOCKET",),
-        help="For fairlead status.",
-    ),
-    Flag(
-        "pod-resources",
-        Kind.TEXT,
-        "/var/lib/kubelet/pod-resources/kubelet.sock",
-        ("FAIRLEAD_POD_RESOURCES",),
-        help="Who holds what.",
-    ),
+    *own_flags("nvidia", "NVIDIA's plugin"),
     Flag(
         "also-whole",
         Kind.BOOL,
@@ -199,6 +176,5 @@ OWN = (
         ("FAIRLEAD_ALSO_WHOLE",),
         help="Offer shared GPUs whole too, under their own name. The shared ones need another: renameByDefault.",
     ),
-    Flag("version", Kind.BOOL, False, help="Print the version, and end."),
-    Flag("help", Kind.BOOL, False, aliases=("h",), help="Print this, and end."),
+    *last_flags(),
 )

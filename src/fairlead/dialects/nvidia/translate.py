@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct
-
 from fairlead.dialects.nvidia.flags import KUBELET_SOCKET
 from fairlead.dialects.nvidia.settings import Settings
 from fairlead.dialects.nvidia.v1 import PREFIX, SUFFIX, BadFile, Named, Shared
+from fairlead.dialects.order import Meant, Places
 
 GPU = f"{PREFIX}gpu"
 MIG = f"{PREFIX}mig-"
@@ -17,19 +16,6 @@ MIG_TEMPLATE = MIG + "{profile}"
 SOCKET_NAME = "nvidia-{name}.sock"
 MPS_IN_CONTAINER = "/mps"
 _PLACEMENT = {"distributed": "aligned", "packed": "pack"}
-
-
-class Meant(Struct, frozen=True):
-    config: dict[str, Any]
-    notes: tuple[str, ...] = ()  # what was overlooked, for whoever asked for leniency
-
-
-class Places(Struct, frozen=True):
-    """Where this process finds the kubelet and its own socket."""
-
-    plugin_dir: str = "/var/lib/kubelet/device-plugins"
-    status_socket: str = "/run/fairlead/nvidia.sock"
-    pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 
 def translate(

@@ -56,7 +56,7 @@ def order(name: str, directory: Path, *, lenient: bool) -> Order:
 def refuses(name: str, directory: Path, *, lenient: bool) -> bool:
     try:
         asked = order(name, directory, lenient=lenient)
-        if not asked.own["version"]:
+        if not asked.parsed.values["version"]:
             build(asked.meant().config, "test")
     except FairleadError as error:
         assert str(error)
