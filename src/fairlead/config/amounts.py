@@ -40,5 +40,6 @@ def _amount(spec: AmountSpec, number: int, offered: set[str], problems: list[Pro
         compile_match(spec.match, (*at, "match"), problems),
         spec.per_device,
         total,
+        unusable=spec.unusable,
         adopt=spec.adopt,
     )

@@ -285,6 +285,9 @@ class AmountSpec(_Spec, frozen=True):
     per_device: Annotated[
         int, Meta(ge=0, le=2**63 - 1, description="So much for each usable device that matches.", examples=[100])
     ] = 0
+    unusable: Annotated[
+        bool, _doc("Count devices that are not usable now too, for schedulers that divide other amounts by this one.")
+    ] = False
     total: Annotated[str | int, _doc("A fixed amount, whatever devices there are. Instead of perDevice.", 5, "1k")] = ""
     adopt: Annotated[bool, _doc("Take the name over if somebody else has set it on the node.")] = False
 

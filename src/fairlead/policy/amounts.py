@@ -17,12 +17,13 @@ from fairlead.policy.rules import Match
 
 
 class Amount(Struct, frozen=True):
-    """So much for each usable device that matches, or a fixed total."""
+    """So much for each device that matches, or a fixed total."""
 
     resource: ResourceName
     match: Match = Match()
     per_device: int = 0
     total: int = 0
+    unusable: bool = False  # devices that are not usable count too
     adopt: bool = False  # take the name over from whoever has set it
 
 
@@ -33,8 +34,8 @@ def count(inventory: Inventory, amounts: Sequence[Amount]) -> dict[str, int]:
         number = amount.total
         if amount.per_device:
             matching = [device for device in inventory.devices if not amount.match.miss(device)]
-            usable = sum(inventory.condition(device.id).health.usable for device in matching)
-            number = amount.per_device * usable
+            counted = sum(amount.unusable or inventory.condition(device.id).health.usable for device in matching)
+            number = amount.per_device * counted
         found[amount.resource] = min(AMOUNT_MAX, found.get(amount.resource, 0) + number)
     return found
 

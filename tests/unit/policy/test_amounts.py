@@ -30,6 +30,11 @@ def test_each_usable_device_counts():
     assert count(inventory, [Amount(CORE, per_device=100)]) == {CORE: 200}
 
 
+def test_devices_that_are_not_usable_count_where_a_scheduler_divides_by_the_number():
+    inventory = Inventory(DEVICES, conditions={"b": ILL, "c": SUSPECT})
+    assert count(inventory, [Amount(CORE, per_device=1, unusable=True)]) == {CORE: len(DEVICES)}
+
+
 def test_only_devices_that_match_count():
     red = Amount(CORE, Match(vendors=("red",)), per_device=100)
     assert count(Inventory(DEVICES), [red]) == {CORE: 200}
