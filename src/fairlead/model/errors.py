@@ -104,6 +104,25 @@ class BadAsk(AskRefused):
     """A request that makes no sense: a size below one, more asked for than offered, an id twice."""
 
 
+class NotAssigned(AskRefused):
+    """No pod of this node explains what the kubelet asks for."""
+
+    def __init__(self, resource: str, amount: int, node: str, reason: str) -> None:
+        super().__init__(
+            f"{resource}: nothing on node {node!r} tells which device {amount} of it shall be: {reason}. "
+            "The scheduler that assigns devices writes that on the pod"
+        )
+
+
+class ClusterAway(AskRefused):
+    """The API server cannot be asked, and a guess might give a container somebody else's device."""
+
+    def __init__(self, resource: str, amount: int, node: str, reason: str) -> None:
+        super().__init__(
+            f"{resource}: which pod of node {node!r} asks for {amount} of it is not known: {reason or 'no answer yet'}"
+        )
+
+
 class EditConflict(AskRefused):
     """Two parts of one container's edits contradict each other."""
 
