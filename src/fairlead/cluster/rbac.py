@@ -24,6 +24,8 @@ NODES_FOLLOW = Rule("", "nodes", ("list", "watch"))
 NODE_STATUS_PATCH = Rule("", "nodes/status", ("patch",))
 PODS_FOLLOW = Rule("", "pods", ("list", "watch"))
 PODS_GET = Rule("", "pods", ("get",))
+PODS_LIST = Rule("", "pods", ("list",))
+NODES_READ = Rule("", "nodes", ("get", "list"))
 NODES_LABEL = Rule("", "nodes", ("get", "patch"))
 NODE_FEATURES = Rule("nfd.k8s-sigs.io", "nodefeatures", ("get", "create", "patch"))
 
@@ -36,6 +38,7 @@ FEATURES: Mapping[str, tuple[Rule, ...]] = {
     "`fairlead nvidia labels`": (NODE_FEATURES, PODS_GET),
     "`fairlead nvidia labels --to-node`": (NODES_LABEL,),
     "`fairlead nvidia config-manager`": (NODES_FOLLOW,),
+    "`fairlead gpushare inspect`": (NODES_READ, PODS_LIST),
 }
 
 
