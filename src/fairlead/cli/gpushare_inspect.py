@@ -61,18 +61,22 @@ def main(args: Sequence[str]) -> int:
 
 
 def _parse(args: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """Flags may also come behind the node."""
+    """Flags may also come behind the node, up to a `--`."""
     words: list[str] = []
     flags: list[str] = []
-    rest: Sequence[str] = args
+    rest = list(args)
     while rest:
-        after = parse((*FLAGS, *LOGGING), rest, {}).rest
+        after = list(parse((*FLAGS, *LOGGING), rest, {}).rest)
         flags += rest[: len(rest) - len(after)]
+        if flags[-1:] == ["--"]:
+            flags.pop()
+            words += after
+            break
         words += after[:1]
         rest = after[1:]
     if len(words) > 1:
         raise BadFlag(f"one node at a time, and not {' '.join(words)}. Name none to see all nodes")
-    values = parse((*FLAGS, *LOGGING), [flag for flag in flags if flag != "--"], environment()).values
+    values = parse((*FLAGS, *LOGGING), flags, environment()).values
     return values, words[0] if words else ""
 
 

@@ -131,6 +131,7 @@ async def test_a_rule_that_is_missing_is_named(
     [
         (["--detail"], "flag provided but not defined: -detail. --help lists all"),
         (["n1", "n2"], "one node at a time, and not n1 n2. Name none to see all nodes"),
+        (["-d", "--", "n1", "-d"], "one node at a time, and not n1 -d. Name none to see all nodes"),
         (["--dialect", "volcan"], "no dialect 'volcan'; did you mean 'volcano'? Known: gpushare, volcano"),
         (["--kubeconfig", "/nowhere"], "kubeconfig /nowhere: there is no such file"),
         (["-d=perhaps"], "--d: 'perhaps' is not true or false"),

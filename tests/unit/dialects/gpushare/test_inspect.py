@@ -104,6 +104,12 @@ def test_what_is_no_index_is_pending_and_told(text: str):
     assert f"{INDEX} is {text!r}" in note
 
 
+def test_the_first_index_that_a_node_does_not_count_is_told():
+    found = look([node()], [pod("a", "4", **{INDEX: "1"}), pod("b", "4", **{INDEX: "2"})])
+    assert found.notes == ("pod default/b is on GPU 2, and node n1 counts 2: 0 to 1",)
+    assert found.nodes[0].indexes == (0, 1, 2)
+
+
 def test_an_init_container_that_needs_more_than_all_containers_counts():
     small = pod("a", "2", "3", init=[container("4")], **{INDEX: "0"})
     large = pod("b", "2", "3", init=[container("7"), container("1")], **{INDEX: "1"})
@@ -183,6 +189,11 @@ def test_a_percentage_is_exact():
 def test_the_line_under_many_pods_is_no_longer_than_a_screen():
     found = look([node()], [pod(f"pod-{number}", "1", **{INDEX: "0"}) for number in range(100)])
     assert max(len(line) for line in details(found).splitlines()) == 120
+
+
+def test_the_line_under_the_first_node_is_the_one_under_all():
+    found = look([node(), node("n2")], [pod("a", "1", **{INDEX: "0"})])
+    assert [line for line in details(found).splitlines() if line.startswith("-")] == ["-" * 25] * 2
 
 
 def test_volcano_has_its_own_names():
