@@ -5,7 +5,16 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from collections.abc import Callable
+from importlib import import_module
 
+# Each is a module beside this one, which takes the place of another system's device plugin.
+DIALECTS = {
+    "doslab": "Take the place of kube-device-plugin-mini (doslab.io).",
+    "gpushare": "Take the place of Aliyun's gpushare device plugin; also inspect.",
+    "nvidia": "Take the place of NVIDIA's device plugin; also labels, config-manager, mps-daemon.",
+    "volcano": "Take the place of Volcano's device plugin.",
+}
 DEFECT = 70  # EX_SOFTWARE
 
 
@@ -27,7 +36,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _dispatch(args: list[str]) -> None:
-    if args[:1] in (["run"], ["nvidia"]):
+    if args and args[0] in {"run", *DIALECTS}:
         # Whoever changes the configuration may tell us before we listen. It waits until then, and ends nobody.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     if args[:1] == ["run"]:
@@ -40,15 +49,14 @@ def _dispatch(args: list[str]) -> None:
 
         if (plain := parse(args[1:])) is not None:
             sys.exit(run(plain))
-    elif args[:1] == ["nvidia"]:
+    elif args and args[0] in DIALECTS:
         gc.disable()
 
         from fairlead.cli import lean  # noqa: PLC0415 - as below
 
         lean.load()
-        from fairlead.cli.nvidia import main as nvidia  # noqa: PLC0415 - as above
-
-        sys.exit(nvidia(args[1:]))
+        main: Callable[[list[str]], int] = import_module(f"fairlead.cli.{args[0]}").main
+        sys.exit(main(args[1:]))
     from fairlead.cli.commands import cli  # noqa: PLC0415 - see above
 
     cli(args, prog_name="fairlead")

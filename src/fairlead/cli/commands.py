@@ -7,13 +7,13 @@ import json
 import platform
 import sys
 from collections.abc import Callable, Coroutine
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from fairlead._version import __version__
+from fairlead.cli import dialects
 from fairlead.cli.node import node
 from fairlead.config.settings import CONFIG_ENV, SETTINGS, config_path, overrides
 from fairlead.model.errors import FairleadError, UsageError
@@ -57,6 +57,8 @@ def cli() -> None:
 
 
 cli.add_command(node)
+for dialect in dialects.commands():
+    cli.add_command(dialect)
 
 
 def settings(function: F) -> F:
@@ -101,13 +103,6 @@ def run(config: str | None, **given: str | None) -> None:
     from fairlead.cli.run import run as run_daemon  # noqa: PLC0415 - loads the engine
 
     sys.exit(run_daemon({"--config": config, **_flags(given)}))
-
-
-@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def nvidia(args: tuple[str, ...]) -> None:
-    """Take the place of NVIDIA's device plugin; also labels, config-manager, mps-daemon."""
-    sys.exit(import_module("fairlead.cli.nvidia").main(args))
 
 
 @cli.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.dialects.goflags import FOREVER, BadFlag, Flag, Kind, duration, parse
+from fairlead.dialects.goflags import FOREVER, BadFlag, Flag, Kind, duration, masked, parse
 
 FLAGS = (
     Flag("root", Kind.TEXT, "/", ("ROOT", "OLD_ROOT"), ("nvidia-root",)),
@@ -85,3 +85,17 @@ def test_durations(text: str, seconds: float):
 def test_what_is_no_duration(text: str):
     with pytest.raises(ValueError, match=r"^"):
         duration(text)
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        (["-token", "s", "-v"], ["-token", "***", "-v"]),
+        (["--token=s=t", "x"], ["--token=***", "x"]),
+        (["-t", "-token"], ["-t", "***"]),
+        (["token", "s", "--tokens", "s"], ["token", "s", "--tokens", "s"]),
+        (["-v", "-token"], ["-v", "-token"]),
+    ],
+)
+def test_what_is_secret_is_not_shown(args, shown):
+    assert masked((Flag("token", aliases=("t",), secret=True), Flag("v", Kind.BOOL)), args) == shown

@@ -10,8 +10,9 @@ from tests.vectors import nvidia
 from fairlead.config.load import build
 from fairlead.dialects.nvidia import v1
 from fairlead.dialects.nvidia.flags import FLAGS
-from fairlead.dialects.nvidia.meaning import Order, read
+from fairlead.dialects.nvidia.meaning import read
 from fairlead.dialects.nvidia.settings import Settings, resolve, settle
+from fairlead.dialects.order import Order
 from fairlead.model.errors import FairleadError
 
 CASES = nvidia()

@@ -1,0 +1,1 @@
+"""PTTQ/kube-device-plugin-mini, spoken: its flags, names and contract, as a configuration of ours."""

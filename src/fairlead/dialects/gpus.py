@@ -1,0 +1,71 @@
+"""GPUs whose memory an upper scheduler hands out: what doslab, gpushare and volcano have in common. Pure.
+
+Each registers one resource, on a socket of a fixed name, and learns from annotations which GPU a container gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairlead.dialects.goflags import BadFlag, Flag, Kind, Parsed
+from fairlead.dialects.order import places_of
+from fairlead.model.errors import UsageError
+
+NODE_NAME = "NODE_NAME"
+# The plugins that are replaced know no limit, and neither do pods that were written for them.
+PER_CONTAINER = 2**20
+
+UNIT_TOO_SMALL = Flag(
+    "unit-too-small",
+    Kind.TEXT,
+    "grow",
+    ("FAIRLEAD_UNIT_TOO_SMALL",),
+    help="grow: a unit whose list the kubelet would not take is doubled until it does, and the journal tells it. "
+    "refuse: nothing is offered, and status says why.",
+)
+
+
+def memory(parsed: Parsed, unit: str, ids: str) -> dict[str, Any]:
+    """BadFlag if nobody knows what to do with a unit that is too small."""
+    word = str(parsed.values["unit-too-small"])
+    if word not in {"grow", "refuse"}:
+        raise BadFlag(f"--unit-too-small: {word!r} is not known. Use grow or refuse")
+    return {"unit": unit, **({"grow": True} if word == "grow" else {}), "ids": ids}
+
+
+def require_node(parsed: Parsed, environ: Mapping[str, str], whose: str) -> None:
+    """Who asks what the flags mean need not stand on the node."""
+    if not environ.get(NODE_NAME) and not parsed.values["print-config"]:
+        raise UsageError(
+            f"{NODE_NAME} is not set, and {whose} needs it. In the DaemonSet: "
+            "env: [{name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]"
+        )
+
+
+def configure(
+    parsed: Parsed,
+    *,
+    name: str,
+    socket_name: str,
+    backend: Mapping[str, Any],
+    rule: Mapping[str, Any],
+    amounts: Sequence[Mapping[str, Any]] = (),
+    cluster: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    places = places_of(parsed)
+    config = {
+        "backends": [{"kind": "nvidia", **backend}],
+        "rules": [dict(rule)],
+        # As their plugins: whoever has set it before, and also for a GPU that is withdrawn just now.
+        "amounts": [{**amount, "unusable": True, "adopt": True} for amount in amounts],
+        "cluster": dict(cluster or {}),
+        "kubelet": {
+            "directory": places.plugin_dir,
+            "socketName": socket_name,
+            "podResources": places.pod_resources,
+        },
+        "status": {"socket": places.status_socket},
+        "instance": name,
+    }
+    return {key: value for key, value in config.items() if value}

@@ -1,0 +1,1 @@
+"""volcano-sh/devices, spoken: its flags, config file, names and contract, as a configuration of ours."""

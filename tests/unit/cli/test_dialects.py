@@ -1,0 +1,101 @@
+"""`fairlead doslab`, `gpushare` and `volcano` as processes: how they end, and what they keep to themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fairlead._version import __version__
+from fairlead.cli import DIALECTS
+
+PATIENCE_S = 60
+SHARING = ("doslab", "gpushare", "volcano")
+SECRET = "sesame-open"
+
+
+def play(script: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script]
+    env = {key: value for key, value in os.environ.items() if key not in {"NODE_NAME", "KUBECONFIG"}} | environ
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=env)
+
+
+def fairlead(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return play(f"from fairlead.cli import main; main({list(args)!r})", **environ)
+
+
+def test_all_are_listed():
+    done = fairlead("--help")
+    assert all(f"\n  {word} " in done.stdout for word in DIALECTS)
+
+
+@pytest.mark.parametrize("word", SHARING)
+def test_help_and_version(word: str):
+    done = fairlead(word, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: fairlead {word} [flags]")
+    assert "--unit-too-small [FAIRLEAD_UNIT_TOO_SMALL]" in done.stdout
+    assert fairlead(word, "--version").stdout == f"fairlead {__version__}\n"
+
+
+@pytest.mark.parametrize("word", SHARING)
+def test_what_is_printed_is_a_configuration(word: str, tmp_path: Path):
+    done = fairlead(word, "--print-config")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert yaml.safe_load(done.stdout)["instance"] == word
+    (tmp_path / "c.yaml").write_text(done.stdout)
+    assert fairlead("validate", "--config", f"{tmp_path}/c.yaml").returncode == 0
+
+
+@pytest.mark.parametrize(("word", "code"), [("doslab", 2), ("gpushare", 2), ("volcano", 1)])
+def test_a_flag_that_is_not_theirs(word: str, code: int):
+    done = fairlead(word, "-nosuch")
+    assert done.returncode == code  # as theirs end
+    assert done.stderr == f"fairlead {word}: flag provided but not defined: -nosuch. --help lists all\n"
+
+
+@pytest.mark.parametrize("word", ["gpushare", "volcano"])
+def test_without_the_name_of_the_node(word: str):
+    done = fairlead(word)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"fairlead {word}: NODE_NAME is not set")
+
+
+@pytest.mark.parametrize(
+    ("word", "args"),
+    [
+        ("doslab", ("-masterUrl=http://127.0.0.1:9", "-token", SECRET)),
+        ("gpushare", (f"--token={SECRET}",)),
+    ],
+)
+def test_a_token_is_told_to_nobody(word: str, args: tuple[str, ...], tmp_path: Path):
+    """The daemon writes its command line into its lock, for whoever starts a second one."""
+    script = f"""
+import sys
+from fairlead.app.daemon import Daemon, _command
+async def run(self):
+    print(_command(), self.loaded.config)
+Daemon.run = run
+sys.argv[1:] = {[word, *args, f"--plugin-dir={tmp_path}"]!r}
+from fairlead.cli import main
+main()
+"""
+    done = play(script, NODE_NAME="n1", KUBECONFIG=f"{tmp_path}/none")
+    assert (done.returncode, f"{word} -" in done.stdout, "***" in done.stdout) == (0, True, True), done.stderr
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_programs_beside_gpushare_collect_their_garbage():
+    script = """
+import gc
+from importlib import import_module
+from fairlead.cli import main
+from fairlead.cli.gpushare import BESIDE
+import_module(BESIDE["inspect"]).main = lambda args: 7 if gc.isenabled() else 8
+main(["gpushare", "inspect"])
+"""
+    assert play(script).returncode == 7
