@@ -6,20 +6,25 @@ Owns the shape of these pages. What they say is in the structs of the configurat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from fairlead.backends.nvidia import spec as nvidia
+from fairlead.cli import gpushare_inspect
 from fairlead.cli.commands import cli
 from fairlead.cluster.rbac import FEATURES, as_yaml
 from fairlead.config.load import schema
 from fairlead.config.reference import EXAMPLE, Key, keys
 from fairlead.config.settings import CONFIG_ENV, DEFAULT_CONFIG, SETTINGS
+from fairlead.dialects.doslab import meaning as doslab
+from fairlead.dialects.goflags import Flag
+from fairlead.dialects.gpushare import meaning as gpushare
 from fairlead.dialects.nvidia import config_manager
 from fairlead.dialects.nvidia import flags as nvidia_flags
 from fairlead.dialects.nvidia.labels import flags as label_flags
+from fairlead.dialects.volcano import meaning as volcano
 
 COMMAND = "python -m docs.generate"
 REFERENCE = Path(__file__).with_name("reference")
@@ -33,6 +38,9 @@ def pages() -> Mapping[str, str]:
         "nvidia-options.md": _page(_nvidia_options()),
         "commands.md": _page(_commands()),
         "nvidia.md": _page(_nvidia()),
+        "doslab.md": _page(_dialect("doslab", "kube-device-plugin-mini", doslab.FLAGS, doslab.OWN)),
+        "gpushare.md": _page(_gpushare()),
+        "volcano.md": _page(_dialect("volcano", "Volcano's device plugin", volcano.FLAGS, volcano.OWN)),
         "rbac.md": _page(_rbac()),
         "fairlead.schema.json": json.dumps(schema(), indent=2) + "\n",
     }
@@ -41,12 +49,28 @@ def pages() -> Mapping[str, str]:
 def _nvidia() -> Iterator[str]:
     yield "# The flags of `fairlead nvidia`"
     yield "Those of NVIDIA's programs, with their variables and keys of the config file. [Guide](../guide/nvidia.md)"
-    parts = {
-        "fairlead nvidia": nvidia_flags.FLAGS,
-        "Of our own": nvidia_flags.OWN,
-        "fairlead nvidia labels": (*label_flags.FLAGS, *label_flags.OWN),
-        "fairlead nvidia config-manager": config_manager.FLAGS,
-    }
+    yield from _flags(
+        {
+            "fairlead nvidia": nvidia_flags.FLAGS,
+            "Of our own": nvidia_flags.OWN,
+            "fairlead nvidia labels": (*label_flags.FLAGS, *label_flags.OWN),
+            "fairlead nvidia config-manager": config_manager.FLAGS,
+        }
+    )
+
+
+def _dialect(word: str, whose: str, flags: Sequence[Flag], own: Sequence[Flag]) -> Iterator[str]:
+    yield f"# The flags of `fairlead {word}`"
+    yield f"Those of {whose}, and ours. [Guide](../guide/{word}.md)"
+    yield from _flags({f"fairlead {word}": flags, "Of our own": own})
+
+
+def _gpushare() -> Iterator[str]:
+    yield from _dialect("gpushare", "Aliyun's gpushare device plugin", gpushare.FLAGS, gpushare.OWN)
+    yield from _flags({"fairlead gpushare inspect": gpushare_inspect.FLAGS})
+
+
+def _flags(parts: Mapping[str, Sequence[Flag]]) -> Iterator[str]:
     for title, flags in parts.items():
         yield f"## {title}"
         rows = (
@@ -69,7 +93,7 @@ def _default(value: object) -> str:
         ",".join(map(str, value))
         if isinstance(value, tuple)
         else str(value).lower()
-        if value in (True, False)
+        if isinstance(value, bool)
         else str(value)
     )
 
