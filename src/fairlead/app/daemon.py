@@ -22,7 +22,7 @@ from fairlead.app.reload import FileWatch, needs_restart
 from fairlead.app.signals import Signals
 from fairlead.app.sources import Sources
 from fairlead.app.stock import Ledger, inventory_of, preparing
-from fairlead.config.load import Loaded
+from fairlead.config.load import Loaded, needs_cluster
 from fairlead.config.spec import Registration
 from fairlead.kubelet.podresources import Holdings, Unknown, read_holdings
 from fairlead.kubelet.service import chooser
@@ -40,7 +40,8 @@ from fairlead.observe.control import Control
 from fairlead.observe.journal import Journal
 
 if TYPE_CHECKING:
-    from fairlead.app.amounts import Amounts
+    from fairlead.app.upward import Upward
+    from fairlead.kubelet.service import Assigns
 
 # Slots that left are looked after at this pace; who holds what is otherwise read only when somebody asks.
 HOLDERS_INTERVAL_S = 15.0
@@ -83,7 +84,7 @@ class Daemon:
         self._ready = False
         self._spoken = False  # every backend has scanned once
         self._failure: FairleadError | None = None
-        self._amounts: Amounts | None = None
+        self._upward: Upward | None = None
         self._started_with = loaded.config
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -94,7 +95,7 @@ class Daemon:
         self._lock = DirectoryLock(self.directory, _lock_name(loaded.config.instance))
         self._watch = SocketWatch(self.directory, self.clock)
         self.supervisor = Supervisor(
-            make_outfit(lambda: self.sources.speaking, self._granted),
+            make_outfit(lambda: self.sources.speaking, self._granted, self._assigns, self._node_env),
             Place(
                 directory=self.directory,
                 kubelet_socket=self.directory / (kubelet.socket or KUBELET_SOCKET) if called else None,
@@ -114,7 +115,7 @@ class Daemon:
     async def run(self) -> None:
         """Raises HostError or ConfigError if it cannot start at all."""
         backends = self._given if self._given is not None else open_backends(self.loaded, self.clock)
-        amounts = self._open_amounts(self.loaded)
+        upward = self._open_upward(self.loaded)
         self._enter_directory()
         control = self._control()
         try:
@@ -128,7 +129,7 @@ class Daemon:
                 self._spawn("sockets", self._watch.run())
                 self._spawn("first-scan", self._await_first_scan())
                 self._spawn("holders", self._follow_holders())
-                self._start_amounts(amounts)
+                self._start_upward(upward)
                 file = self._file
                 if self._reload is not None and file.look() is not None:  # a command line is a source too, and no file
                     self._spawn("config", file.run(self.reload))
@@ -214,9 +215,9 @@ class Daemon:
         now_s = self.clock.monotonic()  # how long a slot has been gone, whatever is done to the wall clock
         resources = self.ledger.settle(self.inventory, self.loaded.rules, held, preparing(sources), now_s)
         self._note("rules", "; ".join(self.ledger.problems))
+        if self._upward is not None:
+            self._upward.tell(self.loaded, self.inventory, resources)
         self.supervisor.apply(resources)
-        if self._amounts is not None:
-            self._amounts.tell(self.inventory, self.loaded.amounts)
 
     def _granted(self, resource: Resource, grant: Grant) -> None:
         # At once: the next Allocate may be for the same device in its other form.
@@ -224,17 +225,32 @@ class Daemon:
             self.ledger.claim(resource.name, grant.slots, self.clock.monotonic())
             self.settle()
 
-    def _open_amounts(self, loaded: Loaded) -> Amounts | None:
-        if self._amounts is not None or not loaded.amounts:
-            return self._amounts
-        from fairlead.app.amounts import Amounts  # noqa: PLC0415 - what speaks to a cluster costs megabytes
+    # --- The cluster ----------------------------------------------------------------------------------------------
 
-        return Amounts(loaded, self.clock, self.journal.record, lambda problem: self._note("amounts", problem))
+    def _open_upward(self, loaded: Loaded) -> Upward | None:
+        if not needs_cluster(loaded.config):
+            return self._upward
+        if self._upward is not None:
+            self._upward.open(loaded)
+            return self._upward
+        from fairlead.app.upward import Upward  # noqa: PLC0415 - what speaks to a cluster costs megabytes
 
-    def _start_amounts(self, amounts: Amounts | None) -> None:
-        if amounts is not None and self._amounts is None:
-            self._amounts = amounts
-            self._spawn("amounts", amounts.run())
+        return Upward(loaded, self.clock, self.journal.record, self._note, self._ask_holders)
+
+    def _start_upward(self, upward: Upward | None) -> None:
+        if upward is not None and self._upward is None:
+            self._upward = upward
+            self._spawn("cluster", upward.run())
+
+    def _assigns(self) -> Assigns | None:
+        return self._upward.assigner if self._upward is not None else None
+
+    def _node_env(self, resource: Resource) -> Mapping[str, str]:
+        return self._upward.env(resource) if self._upward is not None else {}
+
+    async def _ask_holders(self, timeout_s: float) -> Holdings | Unknown:
+        await self.read_holders(timeout_s)
+        return self.holdings
 
     def _note(self, topic: str, problem: str) -> None:
         if problem and self.problems.get(topic) != problem:
@@ -276,9 +292,9 @@ class Daemon:
         if new.config != old.config:
             before, after = entries(old.config), entries(new.config)
             same = {name for name in before if self._given is not None or before[name] == after.get(name)}
-            amounts = self._open_amounts(new)
+            upward = self._open_upward(new)
             opened = open_backends(new, self.clock, keep=same) if self._given is None else {}
-            self._start_amounts(amounts)
+            self._start_upward(upward)
             self.loaded = new
             self._ready = False  # until it is known who holds what: see _resettle
             self.journal.record("config-applied", source=new.source, rules=len(new.rules))

@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 from fairlead.app.source import Source
 from fairlead.inject.fill import fill
 from fairlead.inject.merge import merge
-from fairlead.kubelet.service import Outfit
+from fairlead.kubelet.service import Assigns, Outfit
 from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits, Grant
 from fairlead.model.resource import Resource
 
 
 def make_outfit(
-    sources: Callable[[], Mapping[str, Source]], granted: Callable[[Resource, Grant], None] = lambda *_: None
+    sources: Callable[[], Mapping[str, Source]],
+    granted: Callable[[Resource, Grant], None] = lambda *_: None,
+    assigns: Callable[[], Assigns | None] = lambda: None,
+    node_env: Callable[[Resource], Mapping[str, str]] = lambda _: {},
 ) -> Outfit:
     def edits(resource: Resource, grant: Grant) -> Edits:
         known = sources()
@@ -22,6 +25,8 @@ def make_outfit(
         for name, part in _split(resource, grant):
             source = known.get(name)
             parts.append(source.edits(part) if source is not None else NO_EDITS)
+        if resource.assign is not None:
+            parts.append(Edits(env=node_env(resource)))
         return merge([*parts, fill(resource.extra, grant)])
 
     async def prepare(resource: Resource, grant: Grant) -> None:
@@ -40,7 +45,7 @@ def make_outfit(
                 return reason
         return ""
 
-    return Outfit(edits, prepare, granted=granted, wait_for=wait_for)
+    return Outfit(edits, prepare, granted=granted, wait_for=wait_for, assigns=assigns)
 
 
 def _split(resource: Resource, grant: Grant) -> list[tuple[str, Grant]]:
@@ -56,5 +61,5 @@ def _split(resource: Resource, grant: Grant) -> list[tuple[str, Grant]]:
         ids = {device.id for device in devices}
         slots = tuple(slot for slot in grant.slots if resource.by_id[slot].device in ids)
         counts = tuple(units[device.id] for device in devices) if units else ()
-        parts.append((name, Grant(grant.resource, slots, tuple(devices), grant.unit_bytes, counts)))
+        parts.append((name, Grant(grant.resource, slots, tuple(devices), grant.unit_bytes, counts, grant.words)))
     return parts

@@ -19,7 +19,7 @@ from fairlead._version import __version__
 from fairlead.cluster.access import Access
 from fairlead.cluster.backoff import parse_retry_after, wait_s
 from fairlead.cluster.connection import Connection, NothingSaid, connect
-from fairlead.cluster.errors import Babble, ClusterError, NoAccess, TooSlow, Unauthorized, refusal
+from fairlead.cluster.errors import Babble, ClusterError, NoAccess, TooLarge, TooSlow, Unauthorized, refusal
 from fairlead.cluster.http1 import Head, encode
 from fairlead.cluster.kinds import Ask, Kind
 from fairlead.cluster.lines import Lines, LineTooLong
@@ -30,7 +30,8 @@ T = TypeVar("T")
 
 ATTEMPT_S = 10.0
 PATIENCE_S = 30.0  # for a call with all its tries
-BODY_MAX_BYTES = 64 * 2**20
+# One object fits, see `LINE_MAX_BYTES`; of a page that does not, less is asked for.
+BODY_MAX_BYTES = 16 * 2**20
 PAGE = 200  # objects a list asks for at a time
 PAGES_MAX = 1000  # a list that never ends is no list
 IDLE_MAX_S = 60.0  # Go servers close what was quiet for longer
@@ -120,10 +121,18 @@ class Client:
     ) -> Listing[T]:
         """All of them, a page at a time. Raises Gone if the list was too slow for the server's memory."""
         ask = Ask("list", kind, namespace=namespace)
-        path, query = kind.path(namespace=namespace), {"limit": str(page), **_selectors(fields, labels)}
+        path, query, size = kind.path(namespace=namespace), _selectors(fields, labels), page
         items: list[T] = []
         for _ in range(PAGES_MAX):
-            found = _decode(await self._call(ask, "GET", path, query), _Page)
+            query["limit"] = str(size)
+            try:
+                found = _decode(await self._call(ask, "GET", path, query), _Page)
+            except TooLarge:
+                if size == 1:
+                    raise
+                size = max(1, size // 4)
+                continue
+            size = min(page, 2 * size)
             items += [_decode(item, into) for item in found.items or ()]
             if not found.metadata.next_page:
                 return Listing(tuple(items), found.metadata.resource_version)
@@ -293,7 +302,7 @@ async def _read_all(connection: Connection) -> bytes:
     async for piece in connection.body():
         size += len(piece)
         if size > BODY_MAX_BYTES:
-            raise Babble(f"an answer is larger than {BODY_MAX_BYTES} bytes")
+            raise TooLarge(f"an answer is larger than {BODY_MAX_BYTES} bytes")
         pieces.append(piece)
     return b"".join(pieces)
 

@@ -45,6 +45,10 @@ class Babble(ClusterError):
         super().__init__(f"the API server's answer makes no sense: {reason}")
 
 
+class TooLarge(Babble):
+    passing = False  # it would be as large the next time
+
+
 class Refusal(ClusterError):
     """The API server answered, and the answer is no."""
 

@@ -17,6 +17,7 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.errors import ClusterError, TooSlow
 from fairlead.cluster.follow import Follower
 from fairlead.cluster.kinds import PODS
+from fairlead.cluster.patches import Patch
 from fairlead.model.latest import Latest
 from fairlead.model.pod import Container, Pod
 from fairlead.model.ports import Clock
@@ -43,6 +44,7 @@ class PodCache:
 
     def __init__(self, client: Client, node: str, *, keeps: Keeps = lambda _key: True) -> None:
         """`keeps`: which keys of annotations and labels are worth memory."""
+        self._client = client
         self._clock: Clock = client.clock
         self._node = node
         self._keeps = keeps
@@ -57,6 +59,10 @@ class PodCache:
 
     async def run(self) -> None:
         await self._follower.run()
+
+    async def annotate(self, pod: Pod, patch: Patch) -> None:
+        """Changes a pod, and knows of it at once: a watch would tell only later."""
+        self.put(await self._client.patch(PODS, pod.name, patch, _PodObject, namespace=pod.namespace))
 
     async def wait_for(self, find: Callable[[PodsNow], R | None], timeout_s: float, what: str = "a pod") -> R:
         """The first answer that is not None, now or after a change. TooSlow when the time is over."""
@@ -79,6 +85,8 @@ class PodCache:
 
     def put(self, item: _PodObject) -> None:
         pod = self._pod(item)
+        if _is_older(pod, self.now.pods.get(pod.uid)):
+            return
         if not self._is_here(pod):
             self.drop(item)
         elif pod.uid in self.now.pods or len(self.now.pods) < PODS_MAX:
@@ -118,6 +126,12 @@ class PodCache:
             containers=tuple(map(_container, spec.containers or ())),
             version=meta.resource_version,
         )
+
+
+def _is_older(pod: Pod, known: Pod | None) -> bool:
+    """An answer to a patch may overtake the events before it."""
+    versions = pod.version, known.version if known is not None else ""
+    return all(one.isascii() and one.isdigit() for one in versions) and int(versions[0]) < int(versions[1])
 
 
 # --- What the server says ---------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fairlead.backends.strict import Path
-from fairlead.config.spec import AssignSpec, By, Config
+from fairlead.config.spec import AssignSpec, By
 from fairlead.model.assign import Assign, NodeEnv
 
 Problem = tuple[Path, str]
@@ -57,7 +57,3 @@ def compile_assign(spec: AssignSpec, env: dict[str, str], at: Path, problems: li
         node_lock=spec.node_lock,
         node_env=tuple(NodeEnv(part.label, part.value, part.env) for part in spec.node_env),
     )
-
-
-def needs_cluster(config: Config) -> bool:
-    return bool(config.amounts or config.cluster.unhealthy or any(rule.assign for rule in config.rules))

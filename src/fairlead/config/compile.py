@@ -122,6 +122,8 @@ def _names(config: Config) -> Iterator[Problem]:
         )
     if any(rule.also for rule in config.rules) and not config.kubelet.pod_resources:
         yield ("kubelet", "podResources"), "it is empty, but a rule has also: the pods must be known. Give the socket"
+    if any(rule.assign for rule in config.rules) and not config.kubelet.pod_resources:
+        yield ("kubelet", "podResources"), "it is empty, but a rule has assign: who got what is read there. Give it"
 
 
 def _has_one_socket(config: Config) -> bool:

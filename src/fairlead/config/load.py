@@ -74,6 +74,11 @@ def build(raw: dict[str, Any], source: str, overrides: Sequence[Override] = (), 
     return Loaded(config, compile_rules(config)[0], source, text, tuple(overrides), _amounts(config)[0])
 
 
+def needs_cluster(config: Config) -> bool:
+    """Whether a part of it speaks to the API server."""
+    return bool(config.amounts or config.cluster.unhealthy or any(rule.assign for rule in config.rules))
+
+
 def _amounts(config: Config) -> tuple[tuple[Amount, ...], list[Problem]]:
     if not config.amounts:
         return (), []

@@ -38,6 +38,14 @@ class Holdings(Struct, frozen=True, dict=True):
             slots.setdefault(name, set()).add(slot)
         return {name: frozenset(held) for name, held in slots.items()}
 
+    def by_holder(self, resource: ResourceName) -> Mapping[tuple[str, str, str], frozenset[SlotId]]:
+        """By namespace, pod and container."""
+        slots: dict[tuple[str, str, str], set[SlotId]] = {}
+        for (name, slot), holder in self.by_slot.items():
+            if name == resource:
+                slots.setdefault((holder.namespace, holder.pod, holder.container), set()).add(slot)
+        return {holder: frozenset(held) for holder, held in slots.items()}
+
     def of(self, resource: ResourceName) -> frozenset[SlotId]:
         return self.by_resource.get(resource, frozenset())
 

@@ -10,15 +10,26 @@ import asyncio
 import operator
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from fairlead.kubelet.frames import Pieces, container_response, encode_devices, join
 from fairlead.model.edits import Edits, Grant
-from fairlead.model.errors import AskRefused, BadAsk, FairleadError, Straddles, UnfitSlots, UnknownSlots, some
+from fairlead.model.errors import (
+    AskRefused,
+    BadAsk,
+    ClusterAway,
+    Elsewhere,
+    FairleadError,
+    NotAssigned,
+    Straddles,
+    UnfitSlots,
+    UnknownSlots,
+    some,
+)
 from fairlead.model.latest import Latest
-from fairlead.model.names import SlotId
+from fairlead.model.names import DeviceId, SlotId
 from fairlead.model.resource import Resource, Slot
 from fairlead.policy import budget
 from fairlead.wire import deviceplugin as dp
@@ -65,6 +76,20 @@ async def _nothing(_resource: Resource) -> str:
     return ""
 
 
+class Assigns(Protocol):
+    """Knows which devices a scheduler has chosen for the pod that a question is for. Both raise AskRefused."""
+
+    async def prefer(
+        self, resource: Resource, available: Sequence[str], must: Sequence[str], size: int
+    ) -> tuple[SlotId, ...]: ...
+
+    async def confirm(self, resource: Resource, ids: Sequence[str]) -> Grant: ...
+
+    def forget(self, resource: Resource, ids: Sequence[str]) -> None:
+        """A grant that was confirmed is not given after all."""
+        ...
+
+
 class Outfit(Struct, frozen=True):
     """How grants become containers, and whether they may yet: supplied by whoever knows the backends."""
 
@@ -72,6 +97,7 @@ class Outfit(Struct, frozen=True):
     prepare: Callable[[Resource, Grant], Awaitable[None]]
     granted: Callable[[Resource, Grant], None] = lambda _resource, _grant: None
     wait_for: Callable[[Resource], Awaitable[str]] = _nothing  # what a registration waits for
+    assigns: Callable[[], Assigns | None] = lambda: None
 
 
 class Service:
@@ -109,9 +135,13 @@ class Service:
         finally:
             self._on_stream(-1)
 
-    def prefer(self, request: dp.PreferredAllocationRequest, _call: Call) -> dp.PreferredAllocationResponse:
+    def prefer(
+        self, request: dp.PreferredAllocationRequest, _call: Call
+    ) -> dp.PreferredAllocationResponse | Awaitable[dp.PreferredAllocationResponse]:
         """Never an error: the kubelet would reject the pod for it. An empty answer means "as you like"."""
         resource = self._offers.value.resource
+        if resource.assign is not None and (assigns := self._outfit.assigns()) is not None:
+            return self._prefer_assigned(assigns, resource, request)
         answers = []
         for ask in request.container_requests:
             try:
@@ -122,8 +152,26 @@ class Service:
             answers.append(dp.ContainerPreferredAllocationResponse(device_ids=chosen))
         return dp.PreferredAllocationResponse(container_responses=tuple(answers))
 
-    def allocate(self, request: dp.AllocateRequest, _call: Call) -> dp.AllocateResponse:
+    async def _prefer_assigned(
+        self, assigns: Assigns, resource: Resource, request: dp.PreferredAllocationRequest
+    ) -> dp.PreferredAllocationResponse:
+        answers = []
+        for ask in request.container_requests:
+            chosen: tuple[SlotId, ...] = ()
+            try:
+                check_ask(resource, ask.available_ids, ask.must_include_ids, ask.allocation_size)
+                chosen = await assigns.prefer(resource, ask.available_ids, ask.must_include_ids, ask.allocation_size)
+            except AskRefused as refusal:
+                self._record("preference-declined", resource=resource.name, reason=str(refusal))
+            answers.append(dp.ContainerPreferredAllocationResponse(device_ids=chosen))
+        return dp.PreferredAllocationResponse(container_responses=tuple(answers))
+
+    def allocate(
+        self, request: dp.AllocateRequest, _call: Call
+    ) -> dp.AllocateResponse | Awaitable[dp.AllocateResponse]:
         resource = self._offers.value.resource
+        if resource.assign is not None and (assigns := self._outfit.assigns()) is not None:
+            return self._allocate_assigned(assigns, resource, request)
         try:
             if not request.container_requests:
                 raise BadAsk(f"{resource.name}: the request names no container")
@@ -138,6 +186,28 @@ class Service:
         for ask, grant in zip(request.container_requests, grants, strict=True):
             self._outfit.granted(resource, grant)
             self._record("allocated", resource=resource.name, slots=ask.device_ids)
+        return dp.AllocateResponse(container_responses=tuple(answers))
+
+    async def _allocate_assigned(
+        self, assigns: Assigns, resource: Resource, request: dp.AllocateRequest
+    ) -> dp.AllocateResponse:
+        answers, grants = [], []
+        try:
+            if not request.container_requests:
+                raise BadAsk(f"{resource.name}: the request names no container")
+            for ask in request.container_requests:
+                check_ids(resource, ask.device_ids)
+                grant = await assigns.confirm(resource, ask.device_ids)
+                grants.append(grant)
+                answers.append(container_response(self._outfit.edits(resource, grant)))
+        except AskRefused as refusal:
+            for grant in grants:
+                assigns.forget(resource, grant.slots)
+            self._record("allocate-refused", resource=resource.name, reason=str(refusal))
+            raise _as_rpc(refusal) from refusal
+        for grant in grants:
+            self._outfit.granted(resource, grant)
+            self._record("allocated", resource=resource.name, slots=grant.slots)
         return dp.AllocateResponse(container_responses=tuple(answers))
 
     async def prepare(self, request: dp.PreStartContainerRequest, _call: Call) -> dp.PreStartContainerResponse:
@@ -158,8 +228,8 @@ class Service:
         return dp.PreStartContainerResponse()
 
 
-def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
-    """Resolves and admits the ids of one container, or says which of them it cannot have, and why."""
+def check_ids(resource: Resource, ids: Sequence[str]) -> list[Slot]:
+    """The slots of one container, each known and named once, and not more than it may have."""
     if not ids:
         raise BadAsk(f"{resource.name}: the request names no device")
     slots = _slots(resource, ids)
@@ -170,6 +240,42 @@ def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
         reason = "the pod's status holds every id, and must not outgrow it. Use a larger memory.unit"
         why = reason if resource.unit_bytes else "more would give no more"
         raise BadAsk(f"{resource.name}: one container may have {most} of it, not {len(ids)}: {why}")
+    return slots
+
+
+def check_ask(resource: Resource, available: Sequence[str], must: Sequence[str], size: int) -> None:
+    """A question that makes no sense, or names what is not known, is not worth waiting for anybody."""
+    known: Mapping[Any, int] = resource.order
+    unknown = [slot for slot in must if slot not in known]
+    if unknown:
+        raise UnknownSlots(resource.name, unknown)
+    if not 0 < size <= len(available) or len(must) > size:
+        raise BadAsk(f"{resource.name}: {size} of {len(available)} devices, {len(must)} of them given, make no choice")
+
+
+def grant_on(
+    resource: Resource, ids: Sequence[str], devices: Sequence[DeviceId], words: Mapping[str, str], *, strict: bool
+) -> Grant:
+    """The grant of slots that stand for devices chosen elsewhere. Only with `strict` must the slots be of these."""
+    slots = check_ids(resource, ids)
+    condition, by_id = resource.inventory.condition, resource.inventory.by_id
+    unfit = [(d, f"{c.health}: {c.cause}") for d in devices if not (c := condition(d)).health.usable or d not in by_id]
+    if unfit:
+        raise UnfitSlots(resource.name, unfit)
+    counts = Counter([slot.device for slot in slots])
+    if set(counts) != set(devices):
+        if strict:
+            raise Elsewhere(resource.name, sorted(counts), devices)
+        each, more = divmod(len(ids), max(1, len(devices)))
+        counts = Counter({device: each + (number < more) for number, device in enumerate(devices)})
+    units = tuple(counts[device] for device in devices) if resource.unit_bytes else ()
+    found = tuple(by_id[device] for device in devices)
+    return Grant(resource.name, tuple([slot.id for slot in slots]), found, resource.unit_bytes, units, words)
+
+
+def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
+    """Resolves and admits the ids of one container, or says which of them it cannot have, and why."""
+    slots = check_ids(resource, ids)
     condition = resource.inventory.condition
     sick = {device for device in {slot.device for slot in slots} if not condition(device).health.usable}
     unfit = [
@@ -237,7 +343,9 @@ def _as_rpc(error: FairleadError) -> RpcError:
     match error:
         case UnknownSlots() | BadAsk():
             return RpcError(Status.INVALID_ARGUMENT, str(error))
-        case UnfitSlots() | Straddles():
+        case UnfitSlots() | Straddles() | NotAssigned() | Elsewhere():
             return RpcError(Status.FAILED_PRECONDITION, str(error))
+        case ClusterAway():
+            return RpcError(Status.UNAVAILABLE, str(error))
         case _:
             return RpcError(Status.INTERNAL, str(error))

@@ -114,6 +114,16 @@ class NotAssigned(AskRefused):
         )
 
 
+class Elsewhere(AskRefused):
+    """Slots of other devices than the one that was chosen for the pod."""
+
+    def __init__(self, resource: str, devices: Iterable[str], chosen: Iterable[str]) -> None:
+        super().__init__(
+            f"{resource}: the slots lie on {some(devices)}, but the pod was promised {some(chosen)}, "
+            "which had too few free. assign.strict refuses this"
+        )
+
+
 class ClusterAway(AskRefused):
     """The API server cannot be asked, and a guess might give a container somebody else's device."""
 

@@ -9,7 +9,8 @@ its device first. Pure: knows nothing of where pods come from.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Any
 
@@ -261,7 +262,7 @@ def check_room(want: Want, claims: Claims, room: Mapping[DeviceId, int]) -> Miss
 def choose_slots(
     want: Want,
     slots_of: Mapping[DeviceId, Sequence[Slot]],
-    free: Set[SlotId],
+    free: AbstractSet[SlotId],
     must: Sequence[SlotId],
     *,
     strict: bool,

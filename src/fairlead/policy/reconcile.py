@@ -54,7 +54,7 @@ def reconcile(
     now_s: float,
     grace_s: float = GRACE_S,
 ) -> Outcome:
-    """`grace_s`: 0 when the kubelet asks for the next pod, for then it has ended with the others, but for the latest."""
+    """`grace_s`: 0 when the kubelet asks for another pod, for then it has ended with all but the latest."""
     by_name = {(seeker.pod.namespace, seeker.pod.name): seeker for seeker in seekers}
     here = {seeker.uid: seeker for seeker in seekers}
     new = Claims(latest=claims.latest)
