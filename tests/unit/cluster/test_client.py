@@ -25,6 +25,7 @@ from fairlead.cluster.errors import (
     NoAccess,
     NotFound,
     ServerFailed,
+    TooLarge,
     TooSlow,
     Unauthorized,
     Unreachable,
@@ -38,8 +39,8 @@ def _node(name: str = "n1", **status: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"podCIDR": "10.0.0.0/24"}, "status": {"capacity": {}, **status}}
 
 
-def _pod(name: str, node: str = "n1", phase: str = "Pending") -> dict[str, Any]:
-    return {"metadata": {"name": name}, "spec": {"nodeName": node}, "status": {"phase": phase}}
+def _pod(name: str, node: str = "n1", phase: str = "Pending", **meta: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **meta}, "spec": {"nodeName": node}, "status": {"phase": phase}}
 
 
 async def test_get_gives_the_fields_that_were_asked_for(server: ApiServer, client: Client):
@@ -83,6 +84,28 @@ async def test_a_list_is_read_page_by_page(server: ApiServer, client: Client):
     assert [one.metadata.name for one in listing.items] == [f"p{number}" for number in range(7)]
     assert listing.version == str(server.store.version)
     assert [request.query.get("continue") for request in server.requests] == [None, "3", "6"]
+
+
+async def test_objects_that_are_too_large_for_one_page_come_in_smaller_ones(
+    server: ApiServer, client: Client, quick: Quick, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever may make pods could else keep a node from seeing any."""
+    monkeypatch.setattr(client_module, "BODY_MAX_BYTES", 6000)
+    for number in range(60):
+        size = 4000 if 20 <= number < 30 else 10
+        server.store.put("pods", _pod(f"p{number:02}", annotations={"a": "<" * size}), "default")
+    listing = await client.list(PODS, Anything, page=16)
+    assert [one.metadata.name for one in listing.items] == [f"p{number:02}" for number in range(60)]
+    limits = [int(request.query["limit"]) for request in server.requests]
+    assert (limits[0], min(limits), limits[-1]) == (16, 1, 16)
+    assert not quick.slept_s
+
+
+async def test_one_object_that_is_too_large_is_told(server: ApiServer, client: Client, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client_module, "BODY_MAX_BYTES", 1000)
+    server.store.put("pods", _pod("a", annotations={"a": "x" * 2000}), "default")
+    with pytest.raises(TooLarge, match="larger than 1000 bytes"):
+        await client.list(PODS, Anything)
 
 
 async def test_a_list_of_one_namespace_asks_for_it(server: ApiServer, client: Client):
