@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.apiserver.certificates import Authority
 from tests.apiserver.server import ApiServer, api_server
 
 from fairlead.cli import gpushare_inspect
@@ -19,6 +20,7 @@ from fairlead.cluster.rbac import FEATURES
 
 RULES = FEATURES["`fairlead gpushare inspect`"]
 ALLOWED = {(verb, rule.resource) for rule in RULES for verb in rule.verbs}
+PATIENCE_S = 50.0
 WHO = "fairlead gpushare inspect: "
 
 
@@ -151,13 +153,33 @@ def test_help_names_every_flag_of_its_own(capsys: pytest.CaptureFixture[str]):
     assert "logtostderr" not in out
 
 
+async def test_the_whole_command_speaks_tls(tmp_path: Path):
+    authority = Authority(tmp_path)
+    async with api_server(authority.server_context(authority.issue("server"))) as server:
+        server.store.put("nodes", {"metadata": {"name": "n1"}})
+        cluster = {"server": server.url, "certificate-authority": str(authority.ca.cert)}
+        config = {
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "contexts": [{"name": "x", "context": {"cluster": "c"}}],
+        }
+        (tmp_path / "config").write_text(json.dumps(config))
+        words = ["gpushare", "inspect", "--kubeconfig", str(tmp_path / "config"), "--context=x", "--json"]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fairlead", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            out, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert json.loads(out)["notes"] == ["no node here offers aliyun.com/gpu-mem"]
+
+
 def test_nobody_who_reads_on_is_no_error():
     script = "import sys; from fairlead.cli.gpushare_inspect import main; sys.exit(main(['--help']))"
     read, write = os.pipe()
     os.close(read)
     try:
         done: subprocess.CompletedProcess[Any] = subprocess.run(
-            [sys.executable, "-c", script], stdout=write, stderr=subprocess.PIPE, check=False, timeout=60
+            [sys.executable, "-c", script], stdout=write, stderr=subprocess.PIPE, check=False, timeout=PATIENCE_S
         )
     finally:
         os.close(write)
