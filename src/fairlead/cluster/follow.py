@@ -100,6 +100,14 @@ class Follower(Generic[T]):
         self._sink.heard()
 
 
+def is_older(version: str, than: str) -> bool:
+    """Versions are numbers, however long; of others nobody can tell. An answer to a patch may overtake events."""
+    if not all(one.isascii() and one.isdigit() for one in (version, than)):
+        return False
+    left, right = version.lstrip("0"), than.lstrip("0")
+    return (len(left), left) < (len(right), right)
+
+
 def _is_stale(error: ClusterError) -> bool:
     """Whether the version is at fault, and a new list helps."""
     return isinstance(error, Gone) or (isinstance(error, Invalid | ServerFailed) and FROM_THE_FUTURE in error.message)

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from fairlead.cluster.client import Client, Meta
 from fairlead.cluster.errors import ClusterError
-from fairlead.cluster.follow import Follower
+from fairlead.cluster.follow import Follower, is_older
 from fairlead.cluster.kinds import NODES
 from fairlead.model.latest import Latest
 
@@ -55,7 +55,9 @@ class NodeWatch:
         self._set(next((node for node in items if node.name == self.name), None))
 
     def put(self, item: Node) -> None:
-        if item.name == self.name and not _is_older(item, self.latest.value.node):
+        known = self.latest.value.node
+        version = known.metadata.resource_version if known is not None else ""
+        if item.name == self.name and not is_older(item.metadata.resource_version, version):
             self._set(item)
 
     def drop(self, item: Node) -> None:
@@ -75,12 +77,6 @@ class NodeWatch:
         # The kubelet's reports come every few seconds; most change nothing that is read here.
         if node is None or not _same(node, self.latest.value.node):
             self.latest.set(NodeNow(node, complete=True))
-
-
-def _is_older(node: Node, known: Node | None) -> bool:
-    """An answer to a patch may overtake the events before it."""
-    versions = node.metadata.resource_version, known.metadata.resource_version if known else ""
-    return all(one.isdecimal() for one in versions) and int(versions[0]) < int(versions[1])
 
 
 def _same(node: Node, known: Node | None) -> bool:

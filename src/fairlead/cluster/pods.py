@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import ClusterError, TooSlow
-from fairlead.cluster.follow import Follower
+from fairlead.cluster.follow import Follower, is_older
 from fairlead.cluster.kinds import PODS
 from fairlead.cluster.patches import Patch
 from fairlead.model.latest import Latest
@@ -62,7 +62,9 @@ class PodCache:
 
     async def annotate(self, pod: Pod, patch: Patch) -> None:
         """Changes a pod, and knows of it at once: a watch would tell only later."""
-        self.put(await self._client.patch(PODS, pod.name, patch, _PodObject, namespace=pod.namespace))
+        answer = await self._client.patch(PODS, pod.name, patch, _PodObject, namespace=pod.namespace)
+        if answer.metadata.uid in self.now.pods:  # the watch may have told its end before the answer came
+            self.put(answer)
 
     async def wait_for(self, find: Callable[[PodsNow], R | None], timeout_s: float, what: str = "a pod") -> R:
         """The first answer that is not None, now or after a change. TooSlow when the time is over."""
@@ -85,7 +87,8 @@ class PodCache:
 
     def put(self, item: _PodObject) -> None:
         pod = self._pod(item)
-        if _is_older(pod, self.now.pods.get(pod.uid)):
+        known = self.now.pods.get(pod.uid)
+        if known is not None and is_older(pod.version, known.version):
             return
         if not self._is_here(pod):
             self.drop(item)
@@ -126,12 +129,6 @@ class PodCache:
             containers=tuple(map(_container, spec.containers or ())),
             version=meta.resource_version,
         )
-
-
-def _is_older(pod: Pod, known: Pod | None) -> bool:
-    """An answer to a patch may overtake the events before it."""
-    versions = pod.version, known.version if known is not None else ""
-    return all(one.isascii() and one.isdigit() for one in versions) and int(versions[0]) < int(versions[1])
 
 
 # --- What the server says ---------------------------------------------------------------------------------------------
