@@ -27,7 +27,8 @@ def make_outfit(
             parts.append(source.edits(part) if source is not None else NO_EDITS)
         if resource.assign is not None:
             parts.append(Edits(env=node_env(resource)))
-        return merge([*parts, fill(resource.extra, grant)])
+        parts.append(fill(resource.extra, grant))
+        return merge(parts)
 
     async def prepare(resource: Resource, grant: Grant) -> None:
         known = sources()
@@ -50,6 +51,8 @@ def make_outfit(
 
 def _split(resource: Resource, grant: Grant) -> list[tuple[str, Grant]]:
     """The grant, per backend. Nearly always one."""
+    if len(grant.devices) == 1:
+        return [(grant.devices[0].backend, grant)]
     groups: dict[str, list[Device]] = {}
     for device in grant.devices:
         groups.setdefault(device.backend, []).append(device)

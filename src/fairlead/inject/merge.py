@@ -17,7 +17,12 @@ def merge(parts: Iterable[Edits]) -> Edits:
     if not useful:
         return NO_EDITS
     env: dict[str, str] = {}
-    if not any(part.nodes or part.mounts or part.cdi or part.annotations for part in useful):  # nearly always
+    for part in useful:
+        if part.nodes or part.mounts or part.cdi or part.annotations:
+            break
+    else:  # nearly always
+        if len(useful) == 1:
+            return useful[0]
         for part in useful:
             _add(env, part.env, "environment variable")
         return Edits(env)

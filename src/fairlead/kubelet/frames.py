@@ -85,6 +85,8 @@ def _varint(number: int) -> bytes:
 
 
 def container_response(edits: Edits) -> dp.ContainerAllocateResponse:
+    if not (edits.mounts or edits.nodes or edits.annotations or edits.cdi):  # nearly always
+        return dp.ContainerAllocateResponse(envs=edits.env)
     return dp.ContainerAllocateResponse(
         envs=edits.env,
         mounts=tuple(

@@ -276,8 +276,7 @@ def grant_on(
 def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
     """Resolves and admits the ids of one container, or says which of them it cannot have, and why."""
     slots = check_ids(resource, ids)
-    condition = resource.inventory.condition
-    sick = {device for device in {slot.device for slot in slots} if not condition(device).health.usable}
+    sick = resource.inventory.sick
     unfit = [
         (slot.id, _why(resource, slot))
         for slot in slots
@@ -305,11 +304,14 @@ def _slots(resource: Resource, ids: Sequence[str]) -> list[Slot]:
 
 def _grant(resource: Resource, slots: Sequence[Slot]) -> Grant:
     devices = resource.inventory.by_id
-    counts = Counter([slot.device for slot in slots])  # in the order of the slots
-    found = tuple(devices[device] for device in counts if device in devices)
     ids = tuple([slot.id for slot in slots])
+    owners = [slot.device for slot in slots]  # what follows is in their order
     if not resource.unit_bytes:
-        return Grant(resource.name, ids, found)
+        return Grant(
+            resource.name, ids, tuple([devices[device] for device in dict.fromkeys(owners) if device in devices])
+        )
+    counts = Counter(owners)
+    found = tuple(devices[device] for device in counts if device in devices)
     return Grant(resource.name, ids, found, resource.unit_bytes, tuple(counts[device.id] for device in found))
 
 

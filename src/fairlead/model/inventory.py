@@ -71,6 +71,11 @@ class Inventory(Struct, frozen=True, dict=True):
     def by_id(self) -> Mapping[DeviceId, Device]:
         return {device.id: device for device in self.devices}
 
+    @cached_property
+    def sick(self) -> frozenset[DeviceId]:
+        """Devices that must not start a container."""
+        return frozenset(device for device, condition in self.conditions.items() if not condition.health.usable)
+
     def condition(self, device: DeviceId) -> Condition:
         """No data is not unhealthy."""
         return self.conditions.get(device, HEALTHY)

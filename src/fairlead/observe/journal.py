@@ -14,6 +14,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -49,7 +50,10 @@ class Journal:
 
     def record(self, kind: str, **keys: Any) -> None:
         # Shortened here, not when written: a thousand grants of 16,000 slots each must not be kept.
-        fact = Fact(self._seq, self._clock.now(), kind, {key: plain(value) for key, value in keys.items()})
+        for key, value in keys.items():
+            if type(value) is not str:
+                keys[key] = plain(value)
+        fact = Fact(self._seq, self._clock.now(), kind, keys)
         self._seq += 1
         self.counts[kind] += 1
         self._facts.append(fact)
@@ -129,19 +133,28 @@ def _put(data: bytes) -> bool:
     return True
 
 
+@lru_cache(maxsize=2)
+def _second(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def _stamp(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second, rest = divmod(at_s, 1)
+    return f"{_second(int(second))}.{int(rest * 1000):03d}Z"
 
 
 def plain(value: Any) -> Any:
     """A value as JSON has it, with long lists cut to a few items and a count."""
     if isinstance(value, (list, tuple, set, frozenset)):
-        items = [str(item) for item in islice(value, VALUES_SHOWN)]
-        return items if len(value) <= VALUES_SHOWN else [*items, f"and {len(value) - VALUES_SHOWN} more"]
+        if len(value) <= VALUES_SHOWN:
+            return [str(item) for item in value]
+        return [*map(str, islice(value, VALUES_SHOWN)), f"and {len(value) - VALUES_SHOWN} more"]
     return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
 
 
 def _text(value: Any) -> str:
+    if type(value) is str:
+        return _quoted(value)
     shown = plain(value)
     if isinstance(shown, list):
         return "[" + " ".join(_quoted(item) for item in shown) + "]"
@@ -151,4 +164,5 @@ def _text(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    return msgspec.json.encode(text).decode() if not text.isprintable() or any(c in text for c in ' "=') else text
+    plain_word = text.isprintable() and not (" " in text or '"' in text or "=" in text)
+    return text if plain_word else msgspec.json.encode(text).decode()

@@ -14,6 +14,7 @@ from fairlead.wire.frames import (
     DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
+    FRAME_HEADER,
     HEADERS,
     ErrorCode,
     head_of,
@@ -23,6 +24,9 @@ from fairlead.wire.frames import (
 
 if TYPE_CHECKING:
     from fairlead.wire.streams import Stream, StreamTable
+
+
+SHORT = 256  # a header block whose length takes one byte
 
 
 class Outflow:
@@ -49,23 +53,20 @@ class Outflow:
             size <= self.window
             and size <= stream.send_window
             and size <= self.frame_bytes
-            and len(tail) < self.frame_bytes
+            and len(head) < SHORT
+            and len(tail) < SHORT
         ):
             self.window -= size
             stream.send_window -= size
             self.sent_bytes += size
             sid = stream.id
-            self.out.append(
-                b"".join(
-                    (
-                        head_of(len(head), HEADERS, END_HEADERS, sid),
-                        head,
-                        head_of(size, DATA, 0, sid),
-                        body,
-                        head_of(len(tail), HEADERS, END_HEADERS | END_STREAM, sid),
-                        tail,
-                    )
-                )
+            pack = FRAME_HEADER.pack
+            # Written out, not through head_of: this is every answer to the kubelet.
+            self.out += (
+                pack(0, len(head), HEADERS, END_HEADERS, sid) + head,
+                pack(size >> 8, size & 0xFF, DATA, 0, sid),
+                body,
+                pack(0, len(tail), HEADERS, END_HEADERS | END_STREAM, sid) + tail,
             )
             self._end(stream)
             return

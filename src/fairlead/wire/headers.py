@@ -39,14 +39,14 @@ class HeaderError(Exception):
 class Head:
     """A decoded header list and what was found out about it."""
 
-    __slots__ = ("_flaws", "content_length", "fields", "memo")
+    __slots__ = ("content_length", "fields", "fit", "memo")
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
         # What the layer above made of it. A head is shared by all requests with the same bytes.
         self.memo: object = None
         self.content_length: int | None = None
-        self._flaws: dict[str, str] = {}
+        self.fit: set[str] = set()  # the roles in which it was found to be well formed
 
     def get(self, name: bytes) -> bytes | None:
         for key, value in self.fields:
@@ -56,10 +56,12 @@ class Head:
 
     def flaw(self, role: str) -> str:
         """Why this is malformed as a "request", "response" or "trailers"; empty when it is well formed."""
-        found = self._flaws.get(role)
-        if found is None:
-            found = self._flaws[role] = self._judge(role)
-        return found
+        if role in self.fit:
+            return ""
+        flaw = self._judge(role)
+        if not flaw:
+            self.fit.add(role)
+        return flaw
 
     def _judge(self, role: str) -> str:
         pseudo: dict[bytes, bytes] = {}

@@ -199,8 +199,15 @@ class Connection:
                 break
             payload = data[at + HEADER_BYTES : stop]
             at = stop
+            stream_id &= MAX_STREAM_ID
+            if self._block_stream or not self.peer_ready:
+                self._check_order(kind, flags, stream_id)
             try:
-                self._read_frame(kind, flags, stream_id & MAX_STREAM_ID, payload, events)
+                # Not through a method of its own: a call of the kubelet is four frames, and this runs for each.
+                if kind < _KINDS:
+                    _READERS[kind](self, flags, stream_id, payload, events)
+                else:
+                    self.patience.count_idle()
             except ProtocolError as error:
                 if not error.stream_id:
                     raise
@@ -208,15 +215,12 @@ class Connection:
         if at < end:
             self._rest += data[at:]
 
-    def _read_frame(self, kind: int, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
+    def _check_order(self, kind: int, flags: int, stream_id: int) -> None:
+        """The two moments in which not every frame may come."""
         if self._block_stream and (kind != CONTINUATION or stream_id != self._block_stream):
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "a header block was interrupted")
         if not self.peer_ready and (kind != SETTINGS or flags & ACK):
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-        if kind < len(_READERS):
-            _READERS[kind](self, flags, stream_id, payload, events)
-        else:
-            self.patience.count_idle()
 
     def _fail_stream(self, error: ProtocolError, events: list[Event]) -> None:
         stream = self.streams.get(error.stream_id)
@@ -307,14 +311,13 @@ class Connection:
             head = self._reader.read(block)
         except HeaderError as error:
             raise ProtocolError(error.code, str(error)) from error
-        if self.table.is_new(stream_id):
-            if self.table.going_away:
+        table = self.table
+        if table.is_new(stream_id):
+            if table.going_away:
                 return
-            stream = self.table.add_theirs(
-                stream_id,
-                self.flow.initial_window,
-                self.limits.stream_window_bytes,
-                most=self.limits.concurrent_streams,
+            limits = self.limits
+            stream = table.add_theirs(
+                stream_id, self.flow.initial_window, limits.stream_window_bytes, most=limits.concurrent_streams
             )
         else:
             found = self.table.find(stream_id, "HEADERS")
@@ -324,8 +327,7 @@ class Connection:
         end_stream = bool(flags & END_STREAM)
         trailers = stream.headers_seen
         role = "trailers" if trailers else "request" if self.server else "response"
-        flaw = head.flaw(role)
-        if flaw:
+        if role not in head.fit and (flaw := head.flaw(role)):
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, flaw, stream_id)
         if trailers:
             if not end_stream:
@@ -361,3 +363,4 @@ _READERS = (
     read_window_update,
     Connection.read_continuation,
 )
+_KINDS = len(_READERS)

@@ -17,7 +17,7 @@ from fairlead.backends.notices import Notices
 from fairlead.backends.nvidia import devices, events
 from fairlead.backends.nvidia.caps import Names, list_names
 from fairlead.backends.nvidia.driver import Driver
-from fairlead.backends.nvidia.edits import make_edits
+from fairlead.backends.nvidia.edits import Tailor
 from fairlead.backends.nvidia.errors import MpsNotYet, NvmlError
 from fairlead.backends.nvidia.faults import Faults
 from fairlead.backends.nvidia.nvml import GPU_IS_LOST
@@ -57,6 +57,7 @@ class NvidiaBackend:
         self._events = events.Events()
         self._faults = Faults(options.health)
         self._verdicts = Verdicts(self._driver, self._faults)
+        self._tailor = Tailor(options)
         self._site = Site()
         self._look = Look(Kind.NVML)
         self._devices: tuple[Device, ...] = ()
@@ -274,7 +275,7 @@ class NvidiaBackend:
     # --- Grants ---------------------------------------------------------------------------------------------------
 
     def edits(self, grant: Grant) -> Edits:
-        return make_edits(self._options, self._site, grant)
+        return self._tailor.edits(self._site, grant)
 
     async def close(self) -> None:
         if self._guards is not None:

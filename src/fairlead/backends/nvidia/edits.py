@@ -13,31 +13,42 @@ MOUNTED = "/var/run/nvidia-container-devices"  # files of this directory are nam
 PLUGIN = "nvidia-device-plugin"  # in annotations: what runtimes and people know it by
 
 
-def make_edits(options: Options, site: Site, grant: Grant) -> Edits:
-    ids = tuple(dict.fromkeys(device.id if options.ids is Ids.UUID else device.index for device in grant.devices))
-    ways = options.ways
-    env = {f"NVIDIA_{name.upper()}": "enabled" for name in wanted(options)}
-    names = _cdi_names(options, site, ids) if any(way.cdi for way in ways) else ()
-    annotations = {}
-    if names and Way.CDI_ANNOTATIONS in ways:
-        from fairlead.inject import cdi  # noqa: PLC0415 - as below
+class Tailor:
+    """Makes edits by the same options. What follows from these alone is worked out once: a kubelet waits for it."""
 
-        key = cdi.annotation_key(PLUGIN, grant.resource, options.cdi.annotation_prefix)
-        annotations[key] = ",".join(names)
-    requested = names if Way.CDI_CRI in ways else ()
-    if all(way.cdi for way in ways):
-        # The spec has all the nodes; others beside them would be set twice.
-        return Edits(env, annotations=annotations, cdi=requested)
-    mounts: tuple[Mount, ...] = ()
-    if Way.ENVVAR in ways:
-        env[VISIBLE] = ",".join(ids)
-        if site.imex_channels:
-            env[IMEX] = ",".join(map(str, site.imex_channels))
-    if Way.VOLUME_MOUNTS in ways:
-        env[VISIBLE] = MOUNTED
-        files = (*ids, *(f"imex/{channel}" for channel in site.imex_channels))
-        mounts = tuple(Mount("/dev/null", f"{MOUNTED}/{file}", read_only=False) for file in files)
-    return Edits(env, _nodes(options, site, grant) if options.nodes else (), mounts, annotations, requested)
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        ways = options.ways
+        self._by_uuid = options.ids is Ids.UUID
+        self._env = {f"NVIDIA_{name.upper()}": "enabled" for name in wanted(options)}
+        self._cdi, self._only_cdi = any(way.cdi for way in ways), all(way.cdi for way in ways)
+        self._annotates, self._requests = Way.CDI_ANNOTATIONS in ways, Way.CDI_CRI in ways
+        self._sets_env, self._mounts = Way.ENVVAR in ways, Way.VOLUME_MOUNTS in ways
+
+    def edits(self, site: Site, grant: Grant) -> Edits:
+        options, env = self._options, self._env.copy()
+        ids = tuple(dict.fromkeys([device.id if self._by_uuid else device.index for device in grant.devices]))
+        names = _cdi_names(options, site, ids) if self._cdi else ()
+        annotations = {}
+        if names and self._annotates:
+            from fairlead.inject import cdi  # noqa: PLC0415 - as below
+
+            key = cdi.annotation_key(PLUGIN, grant.resource, options.cdi.annotation_prefix)
+            annotations[key] = ",".join(names)
+        requested = names if self._requests else ()
+        if self._only_cdi:
+            # The spec has all the nodes; others beside them would be set twice.
+            return Edits(env, annotations=annotations, cdi=requested)
+        mounts: tuple[Mount, ...] = ()
+        if self._sets_env:
+            env[VISIBLE] = ",".join(ids)
+            if site.imex_channels:
+                env[IMEX] = ",".join(map(str, site.imex_channels))
+        if self._mounts:
+            env[VISIBLE] = MOUNTED
+            files = (*ids, *(f"imex/{channel}" for channel in site.imex_channels))
+            mounts = tuple(Mount("/dev/null", f"{MOUNTED}/{file}", read_only=False) for file in files)
+        return Edits(env, _nodes(options, site, grant) if options.nodes else (), mounts, annotations, requested)
 
 
 def _cdi_names(options: Options, site: Site, ids: tuple[str, ...]) -> tuple[str, ...]:

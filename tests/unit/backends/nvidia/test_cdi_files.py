@@ -18,7 +18,7 @@ from tests.unit.backends.nvidia.tree import library, look_of, plant, put, read_m
 from fairlead.backends.nvidia.cdi import publish, store
 from fairlead.backends.nvidia.cdi.driver import Driver
 from fairlead.backends.nvidia.cdi.elf import read_soname
-from fairlead.backends.nvidia.edits import make_edits
+from fairlead.backends.nvidia.edits import Tailor
 from fairlead.backends.nvidia.records import Gpu, Kind, Look, Mig
 from fairlead.backends.nvidia.site import Site, look_at_site, read_node
 from fairlead.backends.nvidia.spec import Cdi, Ids, Imex, Options, Way
@@ -229,7 +229,7 @@ def test_every_device_that_may_be_handed_out_can_be_resolved(options: Options, i
     whole = [("GPU-a", "0"), *([("GPU-b", "1")] if mig is MigWay.NONE else [])]
     for id_, index in (*whole, ("MIG-GPU-b/1/0", "1:0")):
         devices = (Device(DeviceId(id_), index),)
-        edits = make_edits(options, site, Grant(ResourceName("nvidia.com/gpu"), (SlotId(id_),), devices))
+        edits = Tailor(options).edits(site, Grant(ResourceName("nvidia.com/gpu"), (SlotId(id_),), devices))
         assert len(edits.cdi) == 3
         assert set(edits.cdi) <= set(verdict["devices"])
 

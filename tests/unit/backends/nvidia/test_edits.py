@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.backends.nvidia.edits import make_edits
+from fairlead.backends.nvidia.edits import Tailor
 from fairlead.backends.nvidia.records import Kind
 from fairlead.backends.nvidia.site import ADDED, CONTROL_NODES, IMEX_NODE, Site, wanted
 from fairlead.backends.nvidia.spec import Ids, Imex, Options, Way
@@ -96,7 +96,7 @@ def test_a_container_gets_what_it_got_before(case: dict[str, Any]) -> None:
     options = convert(VECTORS["options"][case["options"]], Options, "recorded")
     indexes = options.ids is Ids.INDEX
     asked = grant(*(tuple(device) for device in case["devices"]), resource=case["resource"])
-    given = make_edits(options, site_of(case, options), asked)
+    given = Tailor(options).edits(site_of(case, options), asked)
     assert as_recorded(given, indexes=indexes) == normal(case["answer"], indexes=indexes)
 
 
@@ -106,21 +106,21 @@ FULL = Site(Kind.NVML, CONTROL_NODES, (0,), ("gdrcopy", "gds", "mofed"))
 
 
 def test_ids_keep_the_order_of_the_grant() -> None:
-    assert make_edits(Options(), Site(), grant(TWO, ONE)).env == {"NVIDIA_VISIBLE_DEVICES": "GPU-b,GPU-a"}
-    by_index = make_edits(Options(ids=Ids.INDEX), Site(), grant(TWO, ONE))
+    assert Tailor(Options()).edits(Site(), grant(TWO, ONE)).env == {"NVIDIA_VISIBLE_DEVICES": "GPU-b,GPU-a"}
+    by_index = Tailor(Options(ids=Ids.INDEX)).edits(Site(), grant(TWO, ONE))
     assert by_index.env == {"NVIDIA_VISIBLE_DEVICES": "1,0"}
 
 
 def test_no_node_comes_twice() -> None:
     mig = [("MIG-1", "0:0", ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12"]), ("MIG-2", "0:1", ["/dev/nvidia0"])]
-    nodes = make_edits(Options(nodes=True), Site(), grant(*mig)).nodes
+    nodes = Tailor(Options(nodes=True)).edits(Site(), grant(*mig)).nodes
     assert [node.path for node in nodes] == ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap12"]
 
 
 def test_names_are_in_the_order_gpu_imex_then_the_flags() -> None:
     options = Options(ways=(Way.CDI_CRI,), imex=Imex(channels=(0,)), gds=True, mofed=True, gdrcopy=True)
     vendor = "k8s.device-plugin.nvidia.com"
-    assert make_edits(options, FULL, grant(ONE)).cdi == (
+    assert Tailor(options).edits(FULL, grant(ONE)).cdi == (
         f"{vendor}/gpu=GPU-a",
         f"{vendor}/imex-channel=0",
         f"{vendor}/gdrcopy=all",
@@ -130,7 +130,7 @@ def test_names_are_in_the_order_gpu_imex_then_the_flags() -> None:
 
 
 def test_a_flag_without_nodes_sets_its_variable_but_names_no_device() -> None:
-    edits = make_edits(Options(ways=(Way.CDI_CRI,), gds=True), Site(), grant(ONE))
+    edits = Tailor(Options(ways=(Way.CDI_CRI,), gds=True)).edits(Site(), grant(ONE))
     assert edits.env == {"NVIDIA_GDS": "enabled"}
     assert edits.cdi == ("k8s.device-plugin.nvidia.com/gpu=GPU-a",)
 
@@ -140,7 +140,7 @@ def test_two_resources_of_one_container_have_two_annotations() -> None:
     keys = [
         key
         for resource in ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb")
-        for key in make_edits(options, Site(), grant(ONE, resource=resource)).annotations
+        for key in Tailor(options).edits(Site(), grant(ONE, resource=resource)).annotations
     ]
     assert keys[0] == "cdi.k8s.io/nvidia-device-plugin_nvidia.com_gpu"
     assert len(set(keys)) == 3
@@ -148,11 +148,11 @@ def test_two_resources_of_one_container_have_two_annotations() -> None:
 
 def test_equal_grants_have_equal_edits() -> None:
     options = Options(ways=tuple(Way), nodes=True)
-    assert make_edits(options, FULL, grant(ONE, TWO)) == make_edits(options, FULL, grant(ONE, TWO))
+    assert Tailor(options).edits(FULL, grant(ONE, TWO)) == Tailor(options).edits(FULL, grant(ONE, TWO))
 
 
 def test_an_old_mig_id_is_a_name_that_cdi_allows() -> None:
-    edits = make_edits(Options(ways=(Way.CDI_CRI,)), Site(), grant(("MIG-GPU-a/3/0", "0:0", [])))
+    edits = Tailor(Options(ways=(Way.CDI_CRI,))).edits(Site(), grant(("MIG-GPU-a/3/0", "0:0", [])))
     assert edits.cdi == ("k8s.device-plugin.nvidia.com/gpu=MIG-GPU-a_3_0",)
 
 
