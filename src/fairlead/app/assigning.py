@@ -74,6 +74,8 @@ class Assigner:
         self._watch = NodeWatch(cluster.client, cluster.node)
         self._marker = Marker(cluster, self.pods, clock, record, note)
         self._stir = asyncio.Event()
+        self._reread = asyncio.Event()
+        self._labels = False  # whether labels of the node matter
 
     # --- Life -----------------------------------------------------------------------------------------------------
 
@@ -84,7 +86,16 @@ class Assigner:
             if resource.assign is not None:
                 books[resource.name] = self._book(resource, resource.assign)
         self._books = books
-        self._keys = frozenset(key for book in books.values() for key in book.assign.keys)
+
+    def read(self, assigns: Iterable[Assign]) -> None:
+        """Which annotations are worth keeping. Said before the pods are read; and they are read again for new ones."""
+        wanted = list(assigns)
+        keys = frozenset(key for assign in wanted for key in assign.keys)
+        self._labels = self._labels or any(assign.node_env for assign in wanted)
+        if keys <= self._keys:
+            return
+        self._keys |= keys
+        self._reread.set()
 
     def _book(self, resource: Resource, assign: Assign) -> _Book:
         devices = [found for d in resource.slots_of if (found := resource.inventory.by_id.get(d)) is not None]
@@ -100,11 +111,20 @@ class Assigner:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.pods.run())
             group.create_task(self._marker.run())
             group.create_task(self._verify())
-            if any(book.assign.node_env for book in self._books.values()):
-                group.create_task(self._watch.run())
+            reading: asyncio.Task[None] | None = None
+            watching: asyncio.Task[None] | None = None
+            while True:
+                await self._reread.wait()
+                self._reread.clear()
+                if reading is not None:
+                    reading.cancel()
+                    await asyncio.wait({reading})
+                    self.pods.forget()
+                reading = group.create_task(self.pods.run())
+                if self._labels and watching is None:
+                    watching = group.create_task(self._watch.run())
 
     # --- The kubelet's questions ----------------------------------------------------------------------------------
 

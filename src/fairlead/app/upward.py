@@ -41,8 +41,11 @@ class Upward:
         if loaded.amounts and self._amounts is None:
             owner = loaded.config.instance
             self._amounts = Amounts(self._cluster, owner, self._record, lambda problem: self._note("amounts", problem))
-        if any(rule.assign for rule in loaded.rules) and self.assigner is None:
+        assigns = [rule.assign for rule in loaded.rules if rule.assign is not None]
+        if assigns and self.assigner is None:
             self.assigner = Assigner(self._cluster, self._clock, self._record, self._note, self._holders)
+        if self.assigner is not None:
+            self.assigner.read(assigns)
         if (annotation := loaded.config.cluster.unhealthy) and self._unwell is None:
             self._unwell = Unwell(self._cluster, annotation, self._clock, self._note)
         self._due.set()

@@ -71,6 +71,10 @@ class Follower(Generic[T]):
             if self._failures:
                 await self._client.clock.sleep(wait_s(self._failures - 1, self._client.rng, asked_s=asked_s))
 
+    def forget(self) -> None:
+        """Begins with a list, as at first, when it is run again."""
+        self._version = ""
+
     async def _go_on(self) -> None:
         if not self._version:
             listing = await self._client.list(self._kind, self._into, fields=self._fields, namespace=self._namespace)

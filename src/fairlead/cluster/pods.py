@@ -60,6 +60,11 @@ class PodCache:
     async def run(self) -> None:
         await self._follower.run()
 
+    def forget(self) -> None:
+        """Reads everything anew when it is run again."""
+        self._follower.forget()
+        self.latest.set(PodsNow())
+
     async def annotate(self, pod: Pod, patch: Patch) -> None:
         """Changes a pod, and knows of it at once: a watch would tell only later."""
         answer = await self._client.patch(PODS, pod.name, patch, _PodObject, namespace=pod.namespace)

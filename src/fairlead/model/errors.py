@@ -109,8 +109,8 @@ class NotAssigned(AskRefused):
 
     def __init__(self, resource: str, amount: int, node: str, reason: str) -> None:
         super().__init__(
-            f"{resource}: nothing on node {node!r} tells which device {amount} of it shall be: {reason}. "
-            "The scheduler that assigns devices writes that on the pod"
+            f"{resource}: no device for {amount} of it on node {node!r}: {reason}. "
+            "Which device it shall be, the scheduler that assigns them writes on the pod"
         )
 
 
