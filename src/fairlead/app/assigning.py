@@ -292,9 +292,9 @@ class Assigner:
             "podNamespace": "",
             "podUnits": str(want.amount),
             "assigned": ",".join(name for name, device in book.names.items() if device in want.devices),
-            "deviceUnits": ",".join(map(str, units)),
-            "deviceMib": ",".join(
-                str(device.memory_bytes // MIB) for d in want.devices if (device := resource.inventory.by_id.get(d))
+            "deviceUnits": _of_one(units),
+            "deviceMib": _of_one(
+                [device.memory_bytes // MIB for d in want.devices if (device := resource.inventory.by_id.get(d))]
             ),
             "nodeUnits": str(sum(book.room.values())),
         }
@@ -372,3 +372,8 @@ class Assigner:
         book.wrong = wrong
         told = "; ".join(wrong.values())
         self._note(f"assign {name}", f"{told}. Delete the pod, so that it is admitted anew" if told else "")
+
+
+def _of_one(sizes: Sequence[int]) -> str:
+    """The size of one device. All of them, where they differ: programs read a single number."""
+    return str(sizes[0]) if len(set(sizes)) == 1 else ",".join(map(str, sizes))

@@ -6,6 +6,7 @@ Each registers one resource, on a socket of a fixed name, and learns from annota
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from fairlead.dialects.goflags import BadFlag, Flag, Kind, Parsed
@@ -56,7 +57,7 @@ def configure(
     places = places_of(parsed)
     config = {
         "backends": [{"kind": "nvidia", **backend}],
-        "rules": [dict(rule)],
+        "rules": [deepcopy(dict(rule))],  # the caller may change what it is given
         # As their plugins: whoever has set it before, and also for a GPU that is withdrawn just now.
         "amounts": [{**amount, "unusable": True, "adopt": True} for amount in amounts],
         "cluster": dict(cluster or {}),
