@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from fairlead.cluster.access import Access, find_access, parse_server
@@ -31,14 +30,14 @@ def open_cluster(loaded: Loaded, clock: Clock) -> Cluster:
     if not node:
         unknown = "the name of this node is not known. Set it, or NODE_NAME to the pod's spec.nodeName"
         raise ConfigError(loaded.source, [f"cluster.node: {unknown}"])
-    access = _named(spec, around) or find_access(around, clock, kubeconfig=spec.kubeconfig, context=spec.context)
+    access = _named(spec) or find_access(around, clock, kubeconfig=spec.kubeconfig, context=spec.context)
     return Cluster(Client(access, clock), node)
 
 
-def _named(spec: ClusterSpec, around: Mapping[str, str]) -> Access | None:
+def _named(spec: ClusterSpec) -> Access | None:
     if not spec.server:
         return None
     from fairlead.cluster.tls import Trust  # noqa: PLC0415 - few name their server
 
-    credentials = TokenFile(Path(spec.token_file)) if spec.token_file else Fixed(around.get(spec.token_env, ""))
+    credentials = TokenFile(Path(spec.token_file)) if spec.token_file else Fixed()
     return Access(parse_server(spec.server), Trust(ca_file=spec.ca_file), credentials, source="cluster.server")
