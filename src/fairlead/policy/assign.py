@@ -184,7 +184,7 @@ def _each(
     wrong = Fault(f"its annotation {assign.per_container} is not JSON of the form {{container: {{device: units}}}}")
     try:
         raw: Any = json.loads(text) if len(text) <= TEXT_MAX else None
-        parts = {int(number): tuple(map(str, spread)) for number, spread in raw.items()}
+        parts = {int(number): tuple(spread.keys()) for number, spread in raw.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         faults.append(wrong)
         return {}
