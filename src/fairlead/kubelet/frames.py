@@ -19,6 +19,7 @@ class Piece(Struct, frozen=True, gc=False):
     slots: tuple[Slot, ...]
     usable: bool  # the device; a slot may have reasons of its own
     numa: tuple[int, ...]
+    sick: str  # what is said of a slot that is not usable
     data: bytes
 
 
@@ -31,14 +32,16 @@ def encode_devices(resource: Resource, known: Pieces) -> Pieces:
     So a fault on one device costs the encoding of its own slots, not of 60,000.
     """
     inventory = resource.inventory
+    sick = dp.UNWELL if resource.terse else dp.UNHEALTHY
     pieces: dict[DeviceId, Piece] = {}
     for name, slots in resource.slots_of.items():
         device = inventory.by_id.get(name)
-        numa = device.numa_nodes if device is not None else ()
+        numa = device.numa_nodes if device is not None and resource.hints else ()
         usable = inventory.condition(name).health.usable
         piece = known.get(name)
-        if piece is None or piece.usable is not usable or piece.numa != numa or piece.slots != slots:
-            piece = Piece(slots, usable, numa, _encode_slots(slots, usable=usable, numa=numa))
+        same = piece is not None and (piece.usable, piece.numa, piece.sick) == (usable, numa, sick)
+        if piece is None or not same or piece.slots != slots:
+            piece = Piece(slots, usable, numa, sick, _encode_slots(slots, usable=usable, numa=numa, sick=sick))
         pieces[name] = piece
     return pieces
 
@@ -52,18 +55,18 @@ def device_list(resource: Resource) -> bytes:
     return join(encode_devices(resource, {}))
 
 
-def _encode_slots(slots: tuple[Slot, ...], *, usable: bool, numa: tuple[int, ...]) -> bytes:
+def _encode_slots(slots: tuple[Slot, ...], *, usable: bool, numa: tuple[int, ...], sick: str) -> bytes:
     """All slots of a device share health and topology, so that tail is encoded once and the id is put in front of it:
     60,000 slots take a fraction of what 60,000 message objects would.
     """
     topology = dp.TopologyInfo(nodes=tuple(dp.NUMANode(id=node) for node in numa)) if numa else None
-    sick = encode(dp.Device(health=dp.UNHEALTHY, topology=topology))
-    tail = encode(dp.Device(health=dp.HEALTHY, topology=topology)) if usable else sick
+    out = encode(dp.Device(health=sick, topology=topology))
+    tail = encode(dp.Device(health=dp.HEALTHY, topology=topology)) if usable else out
     parts: list[bytes] = []
     heads: dict[tuple[int, int], bytes] = {}
     for slot in slots:
         name = slot.id.encode()
-        end = tail if slot.retired_s is None and not slot.withheld else sick
+        end = tail if slot.retired_s is None and not slot.withheld else out
         size = len(name), len(end)
         head = heads.get(size)
         if head is None:

@@ -87,9 +87,22 @@ def _cut(device: DeviceId, prefix: str, count: int) -> tuple[Slot, ...]:
     return tuple([Slot(SlotId(prefix + str(ordinal)), device) for ordinal in range(count)])
 
 
-def list_bytes(devices: Iterable[Device], unit_bytes: int, ids: str = "") -> int:
-    """The size of the list of these devices, on the day when all of them are unhealthy."""
-    return sum(run_bytes(d, len(prefix_of(d, unit_bytes, ids)), d.memory_bytes // unit_bytes) for d in devices)
+def list_bytes(devices: Iterable[Device], unit_bytes: int, ids: str = "", *, terse: bool | None = None) -> int:
+    """The size of the list of these devices, at its worst.
+
+    Under another plugin's ids nothing is said of NUMA nodes, as that plugin did: who chose the device did not ask. And
+    what was a list of that plugin fits on a bad day as well: a short word tells it.
+    """
+    short = bool(ids) if terse is None else terse
+    return sum(
+        run_bytes(d, len(prefix_of(d, unit_bytes, ids)), d.memory_bytes // unit_bytes, hints=not ids, terse=short)
+        for d in devices
+    )
+
+
+def is_tight(devices: Sequence[Device], share: Share, unit_bytes: int) -> bool:
+    """Whether the list fits with short words only."""
+    return bool(share.ids) and list_bytes(devices, unit_bytes, share.ids, terse=False) > KUBELET_MESSAGE_MAX_BYTES
 
 
 def choose_unit(devices: Sequence[Device], least_bytes: int = MIB, room_bytes: int = ROOM_BYTES, ids: str = "") -> int:

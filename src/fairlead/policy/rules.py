@@ -20,7 +20,7 @@ from fairlead.model.errors import InvalidName, Oversize, UsageError
 from fairlead.model.inventory import Inventory
 from fairlead.model.names import DeviceId, ResourceName, SlotId, parse_resource_name, parse_slot_id
 from fairlead.model.resource import Resource, Slot, Strategy
-from fairlead.policy.memory import Share, cut, read_id, settle_unit, short_name
+from fairlead.policy.memory import Share, cut, is_tight, read_id, settle_unit, short_name
 from fairlead.policy.order import device_key
 from fairlead.policy.sharing import slots_for
 
@@ -198,6 +198,8 @@ def assign(inventory: Inventory, rules: Sequence[Rule], units: Mapping[ResourceN
             per_container=draft.rule.per_container,
             unit_bytes=draft.unit_bytes,
             straddle=draft.rule.memory is not None and draft.rule.memory.straddle,
+            hints=draft.rule.memory is None or not draft.rule.memory.ids,
+            terse=draft.rule.memory is not None and is_tight(draft.devices, draft.rule.memory, draft.unit_bytes),
             assign=draft.rule.assign,
         )
         for name, draft in sorted(drafts.items())

@@ -12,16 +12,18 @@ from fairlead.model.resource import Resource, Slot
 
 _HEALTHY_BYTES = 2 + len("Healthy")  # a tag, a length, the text
 _UNHEALTHY_BYTES = 2 + len("Unhealthy")
+_UNWELL_BYTES = 2 + len("Unwell")  # where the list would not fit otherwise
 
 
 def list_bytes(resource: Resource) -> int:
     """The exact size of the list as it stands: id, health, and NUMA nodes where the device names some."""
     sick = {device for device in resource.slots_of if not resource.inventory.condition(device).health.usable}
+    unhealthy_bytes = _UNWELL_BYTES if resource.terse else _UNHEALTHY_BYTES
     return sum(
         _sizes(
             resource,
             lambda slot: (
-                _UNHEALTHY_BYTES
+                unhealthy_bytes
                 if slot.retired_s is not None or slot.withheld or slot.device in sick
                 else _HEALTHY_BYTES
             ),
@@ -35,13 +37,14 @@ def worst_bytes(resource: Resource) -> int:
 
 
 def worst_sizes(resource: Resource) -> Iterator[int]:
-    """The bytes that each slot takes on that day."""
-    return _sizes(resource, lambda _: _UNHEALTHY_BYTES)
+    """The bytes that each slot takes on that day. A terse list is at its worst when all is well."""
+    worst = _HEALTHY_BYTES if resource.terse else _UNHEALTHY_BYTES
+    return _sizes(resource, lambda _: worst)
 
 
-def run_bytes(device: Device, prefix_bytes: int, count: int) -> int:
+def run_bytes(device: Device, prefix_bytes: int, count: int, *, hints: bool = True, terse: bool = False) -> int:
     """The worst size of `count` slots of one device, whose ids are a prefix and the numbers 0, 1, 2 and so on."""
-    tail = _topology_bytes(device) + _UNHEALTHY_BYTES
+    tail = (_topology_bytes(device) if hints else 0) + (_HEALTHY_BYTES if terse else _UNHEALTHY_BYTES)
     total, first, digits = 0, 0, 1
     while first < count:
         beyond = min(count, 10**digits)
@@ -52,7 +55,8 @@ def run_bytes(device: Device, prefix_bytes: int, count: int) -> int:
 
 def _sizes(resource: Resource, health_bytes: Callable[[Slot], int]) -> Iterator[int]:
     """The bytes each slot adds to the list."""
-    topology = {device: _topology_bytes(resource.inventory.by_id.get(device)) for device in resource.slots_of}
+    told = resource.inventory.by_id if resource.hints else {}
+    topology = {device: _topology_bytes(told.get(device)) for device in resource.slots_of}
     for slot in resource.slots:
         text = slot.id
         length = len(text) if text.isascii() else len(text.encode())

@@ -10,6 +10,7 @@ from fairlead.wire.proto import field, message
 VERSION = "v1beta1"
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
+UNWELL = "Unwell"  # means the same: to the kubelet all is unhealthy that is not Healthy
 
 
 @message
