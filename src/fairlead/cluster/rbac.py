@@ -23,6 +23,8 @@ NODES_GET = Rule("", "nodes", ("get",))
 NODES_FOLLOW = Rule("", "nodes", ("list", "watch"))
 NODE_STATUS_PATCH = Rule("", "nodes/status", ("patch",))
 PODS_FOLLOW = Rule("", "pods", ("list", "watch"))
+PODS_PATCH = Rule("", "pods", ("patch",))
+NODES_PATCH = Rule("", "nodes", ("patch",))
 PODS_GET = Rule("", "pods", ("get",))
 PODS_LIST = Rule("", "pods", ("list",))
 NODES_READ = Rule("", "nodes", ("get", "list"))
@@ -35,6 +37,12 @@ FEATURES: Mapping[str, tuple[Rule, ...]] = {
     "`fairlead node set --keep`": (NODES_GET, NODES_FOLLOW, NODE_STATUS_PATCH),
     "the daemon with `amounts`": (NODES_FOLLOW, NODE_STATUS_PATCH),
     "the cache of this node's pods": (PODS_FOLLOW,),
+    "the daemon with `assign`": (PODS_FOLLOW, PODS_PATCH),
+    "the daemon with `assign.nodeEnv`": (NODES_FOLLOW, PODS_FOLLOW, PODS_PATCH),
+    "the daemon with `assign.nodeLock`": (NODES_PATCH, PODS_FOLLOW, PODS_PATCH),
+    "the daemon with `cluster.unhealthy`": (NODES_FOLLOW, NODES_PATCH),
+    "`fairlead doslab`, `fairlead gpushare`": (NODES_FOLLOW, NODE_STATUS_PATCH, PODS_FOLLOW, PODS_PATCH),
+    "`fairlead volcano`": (NODES_FOLLOW, NODES_PATCH, NODE_STATUS_PATCH, PODS_FOLLOW, PODS_PATCH),
     "`fairlead nvidia labels`": (NODE_FEATURES, PODS_GET),
     "`fairlead nvidia labels --to-node`": (NODES_LABEL,),
     "`fairlead nvidia config-manager`": (NODES_FOLLOW,),
