@@ -136,9 +136,10 @@ class Assigner:
         kept = [SlotId(slot) for slot in must]
         async with book.lock:
             book.decided = None
+            free = {SlotId(slot) for slot in available}
+            book.claims.free(free.difference(kept))
             found = await self._find(book, size, kept, first=True)
             want = found.want if found is not None else self._only(book, size)
-            free = {SlotId(slot) for slot in available}
             chosen = choose_slots(want, resource.slots_of, free, kept, strict=book.assign.strict)
             if found is not None and chosen:
                 book.decided = (found.seeker.uid, want.container, frozenset(chosen))
@@ -150,6 +151,7 @@ class Assigner:
         assign = book.assign
         slots = frozenset(SlotId(slot) for slot in ids)
         async with book.lock:
+            book.claims.free(slots)
             try:
                 found = self._as_decided(book, slots) or await self._find(book, len(ids), list(slots), first=False)
                 want = found.want if found is not None else self._only(book, len(ids))

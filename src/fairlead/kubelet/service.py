@@ -258,6 +258,7 @@ def grant_on(
 ) -> Grant:
     """The grant of slots that stand for devices chosen elsewhere. Only with `strict` must the slots be of these."""
     slots = check_ids(resource, ids)
+    _check_fit(resource, slots)
     condition, by_id = resource.inventory.condition, resource.inventory.by_id
     unfit = [(d, f"{c.health}: {c.cause}") for d in devices if not (c := condition(d)).health.usable or d not in by_id]
     if unfit:
@@ -276,6 +277,14 @@ def grant_on(
 def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
     """Resolves and admits the ids of one container, or says which of them it cannot have, and why."""
     slots = check_ids(resource, ids)
+    _check_fit(resource, slots)
+    grant = _grant(resource, slots)
+    if resource.unit_bytes and not resource.straddle and len(grant.devices) > 1:
+        raise Straddles(resource.name, zip((device.id for device in grant.devices), grant.units, strict=True))
+    return grant
+
+
+def _check_fit(resource: Resource, slots: Sequence[Slot]) -> None:
     sick = resource.inventory.sick
     unfit = [
         (slot.id, _why(resource, slot))
@@ -284,10 +293,6 @@ def make_grant(resource: Resource, ids: Sequence[str]) -> Grant:
     ]
     if unfit:
         raise UnfitSlots(resource.name, unfit)
-    grant = _grant(resource, slots)
-    if resource.unit_bytes and not resource.straddle and len(grant.devices) > 1:
-        raise Straddles(resource.name, zip((device.id for device in grant.devices), grant.units, strict=True))
-    return grant
 
 
 def _slots(resource: Resource, ids: Sequence[str]) -> list[Slot]:

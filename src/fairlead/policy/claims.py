@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlead.model.names import DeviceId, SlotId
 
@@ -19,6 +21,7 @@ class Claim(Struct, frozen=True):
     at_s: float
     init: bool = False  # it ends before the others begin, and they use its slots again
     sure: bool = False  # the kubelet has said that this container has these slots
+    words: str = ""  # uid of the pod whose name and annotations the container was told; empty: nobody knows
 
     @property
     def key(self) -> Key:
@@ -33,11 +36,11 @@ class Claims:
     """All of one resource. `latest`: the pod that was given something last; its admission may go on."""
 
     def __init__(self, claims: Iterable[Claim] = (), latest: str = "") -> None:
-        self._by_key = {claim.key: claim for claim in claims}
+        self._by_key: dict[Key, Claim] = {}
         self._by_slot: dict[SlotId, Claim] = {}
-        self._load: dict[DeviceId, int] = {}
-        for claim in self._by_key.values():
-            self._count(claim, +1)
+        self._load: dict[DeviceId, int] | None = None  # None: to be counted
+        for claim in claims:
+            self.add(claim)
         self.latest = latest
 
     def __contains__(self, key: Key) -> bool:
@@ -56,35 +59,87 @@ class Claims:
         return tuple(claim for claim in self._by_key.values() if claim.uid == uid)
 
     def holder(self, slot: SlotId) -> Claim | None:
+        """Who was given it. Of a pod's init container and the one that uses its slots again: the latter."""
         return self._by_slot.get(slot)
 
+    def holder_of(self, slots: Iterable[SlotId]) -> Claim | None:
+        """Of any of them."""
+        return next((claim for slot in slots if (claim := self._by_slot.get(slot)) is not None), None)
+
     def load(self, device: DeviceId) -> int:
-        """How many units running containers have of a device."""
+        """How many units of a device pods have. What an init container had stays its pod's as long as that lives."""
+        if self._load is None:
+            self._load = {}
+            for uid in {claim.uid for claim in self}:
+                for name, units in _units(self.of(uid)).items():
+                    self._load[name] = self._load.get(name, 0) + units
         return self._load.get(device, 0)
+
+    def spare(self, uid: str, device: DeviceId) -> int:
+        """Units of a device that a pod's init containers had, for its next container to use again."""
+        mine = self.of(uid)
+        lasting = [claim for claim in mine if not claim.init]
+        return _units(mine).get(device, 0) - _units(lasting).get(device, 0) if len(lasting) < len(mine) else 0
 
     def add(self, claim: Claim) -> None:
         self.drop(claim.key)
-        self._by_key[claim.key] = claim
-        self._count(claim, +1)
+        self._put(claim)
         self.latest = claim.uid
 
     def drop(self, key: Key) -> None:
         claim = self._by_key.pop(key, None)
-        if claim is not None:
-            self._count(claim, -1)
+        if claim is None:
+            return
+        self._load = None
+        for slot in claim.slots:
+            if self._by_slot.get(slot) is claim:
+                del self._by_slot[slot]
+        if not claim.init:
+            # The slots of an init container that it used are that one's again.
+            for other in [other for other in self.of(claim.uid) if other.init]:
+                self._by_slot.update((slot, other) for slot in other.slots & claim.slots)
+
+    def free(self, slots: AbstractSet[SlotId], *, init: bool = False) -> None:
+        """The kubelet gives these to somebody, so whoever was given them has nothing any more, or never had it.
+
+        The claim itself stays until that is known from elsewhere: the question is not for that container. The slots of
+        init containers are used again within a pod: they are free only with `init`, when nobody has them at all.
+        """
+        for claim in [c for c in self if (init or not c.init) and not c.slots.isdisjoint(slots)]:
+            self.drop(claim.key)
+            self._put(replace(claim, slots=frozenset(), sure=False))
+            if claim.uid == self.latest:
+                self.latest = ""  # its admission has failed, and does not go on
 
     @property
     def unsure(self) -> bool:
         return any(not claim.sure for claim in self._by_key.values())
 
-    def _count(self, claim: Claim, sign: int) -> None:
+    def _put(self, claim: Claim) -> None:
+        self._by_key[claim.key] = claim
+        self._load = None
         for slot in claim.slots:
-            if sign > 0:
+            known = self._by_slot.get(slot)
+            if not claim.init or known is None or known.init or known.uid != claim.uid:
                 self._by_slot[slot] = claim
-            elif self._by_slot.get(slot) is claim:
-                del self._by_slot[slot]
-        if claim.init:
-            return
-        each, more = divmod(claim.amount, max(1, len(claim.devices)))
-        for number, device in enumerate(claim.devices):
-            self._load[device] = self._load.get(device, 0) + sign * (each + (number < more))
+
+
+def share(units: int, devices: Sequence[DeviceId]) -> dict[DeviceId, int]:
+    """How many units lie on each device that a container was told."""
+    each, more = divmod(units, max(1, len(devices)))
+    return {device: each + (number < more) for number, device in enumerate(devices)}
+
+
+def _units(claims: Sequence[Claim]) -> dict[DeviceId, int]:
+    """Of one pod. A slot that two of its containers have in turn counts once."""
+    total: dict[DeviceId, int] = {}
+    seen: set[SlotId] = set()
+    again = any(claim.init for claim in claims)
+    for claim in sorted(claims, key=lambda claim: claim.init):
+        amount = claim.amount
+        if again:
+            amount = len(claim.slots - seen)
+            seen |= claim.slots
+        for device, units in share(amount, claim.devices).items():
+            total[device] = total.get(device, 0) + units
+    return total
