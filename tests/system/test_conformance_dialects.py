@@ -16,6 +16,7 @@ from tests.nvml import Driver, gpus
 from tests.nvml import Node as Machine
 from tests.system.desk import DIALECTS, NODE, Dialect
 from tests.system.supply import put_node, put_supply, write_kubeconfig
+from tests.system.test_sample_plugin import guide, summary
 
 from fairlead.standin.conformance import SCENARIOS, Command, Patience, run
 from fairlead.standin.conformance.rig import Rig
@@ -52,6 +53,8 @@ async def test_every_scenario_passes(dialect: Dialect, tmp_path: Path):
     odd = {one.scenario.id: f"{one.mark}: {one.reason}" for one in card.results if one.reason}
     assert card.conforms, odd
     assert odd.keys() == SKIPPED, odd
+    told = {row: count for row, (count, _) in guide("The card of doslab, gpushare and volcano").items()}
+    assert {row: count for row, (count, _) in summary(list(card.results)).items()} == told
     assert (card.resource, card.devices) == (dialect.resource, CARDS * UNITS)
 
 
