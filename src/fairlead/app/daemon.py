@@ -33,7 +33,7 @@ from fairlead.model.clock import SystemClock
 from fairlead.model.edits import Grant
 from fairlead.model.errors import BackendError, ConfigError, FairleadError, HostError, UsageError
 from fairlead.model.inventory import EMPTY
-from fairlead.model.names import DeviceId, socket_name
+from fairlead.model.names import DeviceId, ResourceName, socket_name
 from fairlead.model.ports import Backend, Clock, Steers
 from fairlead.model.resource import Resource
 from fairlead.observe.control import Control
@@ -86,6 +86,7 @@ class Daemon:
         self._failure: FairleadError | None = None
         self._upward: Upward | None = None
         self._started_with = loaded.config
+        self._grown: dict[ResourceName, int] = {}  # units that were told to be larger than configured
         self._tasks: set[asyncio.Task[None]] = set()
 
         kubelet = loaded.config.kubelet
@@ -215,9 +216,16 @@ class Daemon:
         now_s = self.clock.monotonic()  # how long a slot has been gone, whatever is done to the wall clock
         resources = self.ledger.settle(self.inventory, self.loaded.rules, held, preparing(sources), now_s)
         self._note("rules", "; ".join(self.ledger.problems))
+        self._tell_grown()
         if self._upward is not None:
             self._upward.tell(self.loaded, self.inventory, resources)
         self.supervisor.apply(resources)
+
+    def _tell_grown(self) -> None:
+        for name, (before, now) in self.ledger.grown.items():
+            if self._grown.get(name) != now:
+                self.journal.record("unit-grown", resource=name, from_mib=before >> 20, to_mib=now >> 20)
+        self._grown = {name: now for name, (_, now) in self.ledger.grown.items()}
 
     def _granted(self, resource: Resource, grant: Grant) -> None:
         # At once: the next Allocate may be for the same device in its other form.

@@ -47,6 +47,12 @@ class Ledger:
         self._units: dict[ResourceName, tuple[Share, int]] = {}  # of memory, as they are cut now
         self._held: Mapping[ResourceName, frozenset[SlotId]] | None = None  # as it was last known
 
+    @property
+    def grown(self) -> dict[ResourceName, tuple[int, int]]:
+        """Units that pods of another plugin count in, and what they are here, because the list would not fit."""
+        units = self._units.items()
+        return {name: (share.unit_bytes, now) for name, (share, now) in units if share.ids and now != share.unit_bytes}
+
     def settle(
         self,
         inventory: Inventory,
