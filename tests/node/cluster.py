@@ -191,6 +191,18 @@ class Cluster:
                     found.setdefault((container.name, entry.resource_name), []).append(entry)
         return [Held(*key, _ids(entries), _numa(entries)) for key, entries in found.items()]
 
+    def holdings(self, resource: str) -> dict[tuple[str, str], frozenset[str]]:
+        """What each container, by pod and name, holds of a resource."""
+        found: dict[tuple[str, str], frozenset[str]] = {}
+        for one in _ask("v1", "List", podresources.ListPodResourcesRequest()).pod_resources:
+            for container in one.containers:
+                ids = {
+                    name for entry in container.devices if entry.resource_name == resource for name in entry.device_ids
+                }
+                if ids:
+                    found[one.name, container.name] = frozenset(ids)
+        return found
+
     def ids(self, pod: Pod, container: str = "main") -> tuple[str, ...]:
         """Every id that a container holds, of any resource. A kubelet that has just started learns of pods first."""
 

@@ -21,6 +21,7 @@ EXPECTED = {
     r"broken\.example\.com": "a plugin of tests/node/broken.py, which breaks on purpose",
     r"checkpoint is not found": "a scenario restarts a kubelet that has not met a plugin yet",
     r"status_manager.go.*not found": "a scenario deletes its pods at once, and their last status finds nobody",
+    r"status_manager.go.*context canceled": "a scenario ended the kubelet while it told the API server of pods",
     r"ListAndWatch ended unexpectedly": "a scenario ended the daemon or the kubelet; the stream ends with it",
 }
 

@@ -1,0 +1,60 @@
+"""The books of a load: which memory pods held and when, so that a refusal can be judged after the fact."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+NEVER = float("inf")
+SEVERAL = "the units lie on several devices"
+_PIECE = re.compile(r"\S+ \((\d+)\)")
+
+
+@dataclass(slots=True)
+class Stay:
+    """What one container holds, from the grant until it was seen to be free again."""
+
+    card: str
+    ids: frozenset[str]
+    since: float
+    until: float = NEVER
+
+
+def date(stays: Iterable[Stay], grants: Iterable[Mapping[str, Any]]) -> None:
+    """When each began, from the journal: whoever looks sees it later."""
+    known = [(_at(fact), {slot for slot in fact["slots"] if not slot.startswith("and ")}) for fact in grants]
+    for stay in stays:
+        stay.since = max((at for at, slots in known if at <= stay.since and slots <= stay.ids), default=stay.since)
+
+
+def units_asked(reason: str) -> int:
+    """How much was asked for, in a refusal that names the pieces it would have been put together from."""
+    return sum(map(int, _PIECE.findall(reason.partition(SEVERAL)[2])))
+
+
+def room(cards: Mapping[str, int], stays: Iterable[Stay], at: float) -> dict[str, int]:
+    """The free units of each card at a moment. What was being given back just then counts as held."""
+    taken = Counter[str]()
+    for stay in stays:
+        if stay.since < at < stay.until:
+            taken[stay.card] += len(stay.ids)
+    return {card: units - taken[card] for card, units in cards.items()}
+
+
+def unexplained(cards: Mapping[str, int], stays: Iterable[Stay], refusals: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Refusals for want of one card with so much room, although there was one."""
+    kept = list(stays)
+    found = []
+    for fact in refusals:
+        free = room(cards, kept, _at(fact))
+        if SEVERAL not in fact["reason"] or units_asked(fact["reason"]) <= max(free.values()):
+            found.append(f"{fact['at']}: {fact['reason']}; there was room: {free}")
+    return found
+
+
+def _at(fact: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(fact["at"]).timestamp()
