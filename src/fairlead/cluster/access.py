@@ -122,11 +122,20 @@ def in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT
     return Access(server, Trust(ca_file=str(ca)), TokenFile(token), namespace=namespace, source="this pod's account")
 
 
-def find_access(environment: Mapping[str, str], clock: Clock, *, kubeconfig: str = "", context: str = "") -> Access:
+def find_access(
+    environment: Mapping[str, str],
+    clock: Clock,
+    *,
+    kubeconfig: str = "",
+    context: str = "",
+    directory: Path = SERVICE_ACCOUNT,
+) -> Access:
     """What was named, else what $KUBECONFIG names, else this pod's account, else ~/.kube/config."""
     files = kubeconfig or environment.get("KUBECONFIG", "")
     home = Path(environment.get("HOME") or "/") / ".kube" / "config"
-    if not files and not context and (found := in_cluster(environment)) is not None:
+    # Manifests of others set $KUBECONFIG to a file of the node that their pods do not have, and mean the account.
+    named = kubeconfig or context or any(_is_there(Path(file)) for file in files.split(":") if file)
+    if not named and (found := in_cluster(environment, directory)) is not None:
         return found
     if not files and not _is_there(home):
         raise NoAccess(
@@ -140,6 +149,6 @@ def find_access(environment: Mapping[str, str], clock: Clock, *, kubeconfig: str
 
 def _is_there(path: Path) -> bool:
     try:
-        return path.exists()
-    except OSError:  # somebody else's home
+        return path.expanduser().exists()
+    except (OSError, RuntimeError):  # somebody else's home; nobody's
         return False

@@ -97,6 +97,19 @@ def test_without_anything_it_says_what_was_looked_for(tmp_path: Path, quick: Qui
         find_access({"HOME": str(tmp_path)}, quick)
 
 
+async def test_a_pod_whose_kubeconfig_is_not_there_has_its_account(tmp_path: Path, quick: Quick):
+    """As in manifests that name a file of the node. Who names a file by a flag is taken at his word."""
+    environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "KUBECONFIG": "/none:/no"}
+    account = _account(tmp_path)
+    assert find_access(environment, quick, directory=account).source == "this pod's account"
+    with pytest.raises(NoAccess, match="kubeconfig /none: there is no such file"):
+        find_access(environment, quick, kubeconfig="/none", directory=account)
+    with pytest.raises(NoAccess, match="kubeconfig /none:/no: there is no such file"):
+        find_access({"KUBECONFIG": "/none:/no"}, quick, directory=account)
+    mine = _write(tmp_path / "config", _config())
+    assert find_access({**environment, "KUBECONFIG": f"/none:{mine}"}, quick, directory=account).source.startswith(mine)
+
+
 # --- Kubeconfigs ------------------------------------------------------------------------------------------------------
 
 
