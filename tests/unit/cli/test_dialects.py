@@ -99,3 +99,12 @@ import_module(BESIDE["inspect"]).main = lambda args: 7 if gc.isenabled() else 8
 main(["gpushare", "inspect"])
 """
     assert play(script).returncode == 7
+
+
+@pytest.mark.parametrize("word", SHARING)
+def test_without_a_way_to_the_cluster(word: str, tmp_path: Path):
+    places = (f"--plugin-dir={tmp_path}/p", f"--status-socket={tmp_path}/s.sock")
+    done = fairlead(word, *places, NODE_NAME="n1", HOME=str(tmp_path), KUBERNETES_SERVICE_HOST="")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"fairlead {word}: nothing says where the API server is: this is no pod")
+    assert not (tmp_path / "p").exists()
