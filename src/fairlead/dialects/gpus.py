@@ -17,13 +17,16 @@ NODE_NAME = "NODE_NAME"
 # The plugins that are replaced know no limit, and neither do pods that were written for them.
 PER_CONTAINER = 2**20
 
+KUBECONFIG = Flag(
+    "kubeconfig", Kind.TEXT, "", help="Kubeconfig file. Left out: $KUBECONFIG, else the account of the pod."
+)
 UNIT_TOO_SMALL = Flag(
     "unit-too-small",
     Kind.TEXT,
     "grow",
     ("FAIRLEAD_UNIT_TOO_SMALL",),
-    help="grow: a unit whose list the kubelet would not take is doubled until it does, and the journal tells it. "
-    "refuse: nothing is offered, and status says why.",
+    help="grow: a unit whose list the kubelet would not take is doubled until it does; journal and status tell it. "
+    "refuse: it ends with an error that names a unit that fits.",
 )
 
 
@@ -32,7 +35,7 @@ def memory(parsed: Parsed, unit: str, ids: str) -> dict[str, Any]:
     word = str(parsed.values["unit-too-small"])
     if word not in {"grow", "refuse"}:
         raise BadFlag(f"--unit-too-small: {word!r} is not known. Use grow or refuse")
-    return {"unit": unit, **({"grow": True} if word == "grow" else {}), "ids": ids}
+    return {"unit": unit, ("grow" if word == "grow" else "required"): True, "ids": ids}
 
 
 def require_node(parsed: Parsed, environ: Mapping[str, str], whose: str) -> None:
@@ -55,12 +58,13 @@ def configure(
     cluster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     places = places_of(parsed)
+    kubeconfig = str(parsed.values["kubeconfig"])
     config = {
         "backends": [{"kind": "nvidia", **backend}],
         "rules": [deepcopy(dict(rule))],  # the caller may change what it is given
         # As their plugins: whoever has set it before, and also for a GPU that is withdrawn just now.
         "amounts": [{**amount, "unusable": True, "adopt": True} for amount in amounts],
-        "cluster": dict(cluster or {}),
+        "cluster": {**({"kubeconfig": kubeconfig} if kubeconfig else {}), **(cluster or {})},
         "kubelet": {
             "directory": places.plugin_dir,
             "socketName": socket_name,

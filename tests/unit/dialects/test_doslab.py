@@ -95,6 +95,9 @@ def test_there_is_no_address_by_default():
         mean("--token-file=/t")
     with pytest.raises(BadFlag, match="only one of them"):
         mean("-masterUrl=https://a", "-token=x", "--token-file=/t")
+    with pytest.raises(BadFlag, match="only one of them"):
+        mean("-masterUrl=https://a", "--kubeconfig=/k")
+    assert mean("--kubeconfig=/k", NODE_NAME="n1")["cluster"] == {"kubeconfig": "/k"}
 
 
 def test_the_token_is_not_shown():

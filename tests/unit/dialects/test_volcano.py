@@ -158,6 +158,11 @@ def test_health_checks_may_be_disabled(mean, text, ignored):
     assert mean(DP_DISABLE_HEALTHCHECKS=text)["backends"][0]["health"] == {"ignoredXids": ignored}
 
 
+def test_a_kubeconfig_of_ones_own(mean):
+    told = mean("--kubeconfig=/k")["cluster"]
+    assert told == {"kubeconfig": "/k", "unhealthy": "volcano.sh/gpu-unhealthy-ids"}
+
+
 def test_a_node_must_have_a_name(mean):
     with pytest.raises(UsageError, match="NODE_NAME is not set"):
         mean(NODE_NAME="")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fairlead.dialects.goflags import BadFlag, Flag, Kind
-from fairlead.dialects.gpus import NODE_NAME, PER_CONTAINER, UNIT_TOO_SMALL, configure, memory
+from fairlead.dialects.gpus import KUBECONFIG, NODE_NAME, PER_CONTAINER, UNIT_TOO_SMALL, configure, memory
 from fairlead.dialects.order import Meant, Order, last_flags, own_flags, read_flags
 
 SOURCE = "fairlead doslab"
@@ -30,6 +30,7 @@ FLAGS = (
 OWN = (
     *own_flags("doslab", "kube-device-plugin-mini"),
     UNIT_TOO_SMALL,
+    KUBECONFIG,
     Flag("token-file", Kind.TEXT, "", ("FAIRLEAD_TOKEN_FILE",), help="File with the token for -masterUrl."),
     Flag(
         "ca-file",
@@ -108,6 +109,8 @@ class DoslabOrder(Order, frozen=True):
             )
         if not server:
             return {}
+        if values["kubeconfig"]:
+            raise BadFlag("-masterUrl and --kubeconfig: only one of them can be meant. Leave one out")
         if token and values["print-config"]:
             notes.append(f"the token is not shown: put it into a file, {TOKEN_ELSEWHERE} or another")
             file = TOKEN_ELSEWHERE
