@@ -10,24 +10,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from msgspec import Struct, field
-
+from fairlead.app.book import Book, Texts, open_book
 from fairlead.app.cluster import Cluster
 from fairlead.app.marking import Marker
 from fairlead.cluster.errors import TooSlow
 from fairlead.cluster.nodes import NodeWatch
-from fairlead.cluster.pods import PodCache, PodsNow
+from fairlead.cluster.pods import PodCache
 from fairlead.kubelet.podresources import Holdings, Unknown
 from fairlead.kubelet.service import Record, grant_on
 from fairlead.model.assign import Assign
 from fairlead.model.edits import Grant
 from fairlead.model.errors import AskRefused, ClusterAway, NotAssigned
-from fairlead.model.names import DeviceId, ResourceName, SlotId
+from fairlead.model.names import ResourceName, SlotId
 from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
-from fairlead.policy.assign import Match, Miss, Seeker, Want, check_room, choose_slots, match, read_pod
-from fairlead.policy.claims import Claim, Claims
-from fairlead.policy.memory import MIB
+from fairlead.policy.assign import Match, Miss, check_room, choose_slots, match
+from fairlead.policy.claims import Claim
+from fairlead.policy.promise import Seeker, Want, write_plan
 from fairlead.policy.reconcile import GRACE_S, Outcome, reconcile
 
 # After an admission the kubelet is asked who has what: soon, and again until it says so.
@@ -36,25 +35,6 @@ HOLDERS_DEADLINE_S = 2.0  # while the kubelet waits for us
 FORGET_S = 30.0  # a question whose Allocate never came
 
 ReadHolders = Callable[[float], Awaitable[Holdings | Unknown]]
-
-
-class _Book(Struct):
-    """What is known of one resource."""
-
-    resource: Resource
-    assign: Assign
-    names: Mapping[str, DeviceId]
-    room: Mapping[DeviceId, int]
-    claims: Claims = field(default_factory=Claims)
-    seekers: tuple[Seeker, ...] = ()
-    seen: PodsNow | None = None  # the pods that the seekers were read from
-    read: dict[str, tuple[object, str | None, Seeker | None]] = field(default_factory=dict)
-    promised: dict[str, str] = field(default_factory=dict)  # by uid: what a pod's annotation is going to say
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    decided: tuple[str, str, frozenset[SlotId]] | None = None  # uid, container, slots: what was answered last
-    ends: dict[int, float] = field(default_factory=dict)  # by amount: how long its question may still wait
-    wrong: Mapping[str, str] = {}
-    adopted: bool = False  # who had what before us is known
 
 
 class Assigner:
@@ -68,7 +48,8 @@ class Assigner:
         self._record = record
         self._note = note
         self._read_holders = holders
-        self._books: dict[ResourceName, _Book] = {}
+        self._books: dict[ResourceName, Book] = {}
+        self._promised: dict[str, Texts] = {}  # by uid: what a pod's annotations are going to say
         self._keys: frozenset[str] = frozenset()
         self.pods = PodCache(cluster.client, cluster.node, keeps=lambda key: key in self._keys)
         self._watch = NodeWatch(cluster.client, cluster.node)
@@ -84,47 +65,39 @@ class Assigner:
         books = {}
         for resource in resources:
             if resource.assign is not None:
-                books[resource.name] = self._book(resource, resource.assign)
+                books[resource.name] = open_book(resource, resource.assign, self._books.get(resource.name))
         self._books = books
 
     def read(self, assigns: Iterable[Assign]) -> None:
         """Which annotations are worth keeping. Said before the pods are read; and they are read again for new ones."""
         wanted = list(assigns)
         keys = frozenset(key for assign in wanted for key in assign.keys)
-        self._labels = self._labels or any(assign.node_env for assign in wanted)
-        if keys <= self._keys:
+        labels = any(assign.node_env for assign in wanted)
+        if keys <= self._keys and (self._labels or not labels):
             return
         self._keys |= keys
+        self._labels |= labels
         self._reread.set()
 
-    def _book(self, resource: Resource, assign: Assign) -> _Book:
-        devices = [found for d in resource.slots_of if (found := resource.inventory.by_id.get(d)) is not None]
-        names = {(device.id if assign.by_id else device.index): device.id for device in devices}
-        room = {d: sum(slot.retired_s is None for slot in slots) for d, slots in resource.slots_of.items()}
-        book = self._books.get(resource.name)
-        if book is None:
-            return _Book(resource, assign, names, room)
-        if (names, assign) != (book.names, book.assign):
-            book.read, book.seen = {}, None
-        book.resource, book.assign, book.names, book.room = resource, assign, names, room
-        return book
-
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._marker.run())
-            group.create_task(self._verify())
-            reading: asyncio.Task[None] | None = None
-            watching: asyncio.Task[None] | None = None
-            while True:
-                await self._reread.wait()
-                self._reread.clear()
-                if reading is not None:
-                    reading.cancel()
-                    await asyncio.wait({reading})
-                    self.pods.forget()
-                reading = group.create_task(self.pods.run())
-                if self._labels and watching is None:
-                    watching = group.create_task(self._watch.run())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._marker.run())
+                group.create_task(self._verify())
+                reading: asyncio.Task[None] | None = None
+                watching: asyncio.Task[None] | None = None
+                while True:
+                    await self._reread.wait()
+                    self._reread.clear()
+                    if reading is not None:
+                        reading.cancel()
+                        await asyncio.wait({reading})
+                        self.pods.forget()
+                    reading = group.create_task(self.pods.run())
+                    if self._labels and watching is None:
+                        watching = group.create_task(self._watch.run())
+        finally:
+            self.pods.forget()  # nobody follows them any more, so nothing is decided by them
 
     # --- The kubelet's questions ----------------------------------------------------------------------------------
 
@@ -132,12 +105,12 @@ class Assigner:
         self, resource: Resource, available: Sequence[str], must: Sequence[str], size: int
     ) -> tuple[SlotId, ...]:
         """The slots that carry the decision. AskRefused if there is none: Allocate will say so to the pod."""
-        book = self._books[resource.name]
+        book = self._of(resource, size)
         kept = [SlotId(slot) for slot in must]
+        free = {SlotId(slot) for slot in available}
         async with book.lock:
             book.decided = None
-            free = {SlotId(slot) for slot in available}
-            book.claims.free(free.difference(kept))
+            book.claims.free(free.difference(kept), init=True)
             found = await self._find(book, size, kept, first=True)
             want = found.want if found is not None else self._only(book, size)
             chosen = choose_slots(want, resource.slots_of, free, kept, strict=book.assign.strict)
@@ -147,44 +120,36 @@ class Assigner:
 
     async def confirm(self, resource: Resource, ids: Sequence[str]) -> Grant:
         """The grant of one container, on the device that its pod was promised."""
-        book = self._books[resource.name]
-        assign = book.assign
+        book = self._of(resource, len(ids))
         slots = frozenset(SlotId(slot) for slot in ids)
         async with book.lock:
             book.claims.free(slots)
             try:
                 found = self._as_decided(book, slots) or await self._find(book, len(ids), list(slots), first=False)
+                await self._know_node(book, len(ids))
                 want = found.want if found is not None else self._only(book, len(ids))
                 pod = found.seeker if found is not None else None
-                grant = grant_on(resource, ids, want.devices, self._words(book, want, pod), strict=assign.strict)
+                grant = grant_on(resource, ids, want.devices, book.words(want, pod), strict=book.assign.strict)
             except AskRefused as refusal:
                 self._record("assignment-missing", resource=resource.name, amount=len(ids), reason=str(refusal))
-                self._unlock(book)
                 raise
             book.decided = None
-            if pod is not None:
-                claim = Claim(pod.uid, want.container, slots, want.devices, self._clock.monotonic(), init=want.init)
-                book.claims.add(claim)
-                rivals = [str(rival.pod) for rival in found.rivals] if found is not None else []
-                self._record(
-                    "assigned",
-                    resource=resource.name,
-                    pod=str(pod.pod),
-                    container=want.container,
-                    devices=want.devices,
-                    **({"rivals": rivals} if rivals else {}),
-                )
-                self._stir.set()
-            if pod is None or pod.next(book.claims) is None:
+            if found is not None:
+                self._claim(book, found, slots)
+            if found is None or found.seeker.next(book.claims) is None:
                 self._unlock(book)
+            else:
+                book.locked_for = found.seeker.uid
             return grant
 
     def forget(self, resource: Resource, ids: Sequence[str]) -> None:
-        """The container was refused after all."""
-        book = self._books[resource.name]
-        claim = next((claim for slot in ids if (claim := book.claims.holder(SlotId(slot)))), None)
-        if claim is not None:
+        """A container was refused, whatever it had been granted: its pod's admission is over."""
+        book = self._books.get(resource.name)
+        if book is None:
+            return
+        for claim in {claim for slot in ids if (claim := book.claims.holder(SlotId(slot))) is not None}:
             book.claims.drop(claim.key)
+        self._unlock(book)
 
     def env(self, resource: Resource) -> Mapping[str, str]:
         """What the node's labels add."""
@@ -194,28 +159,54 @@ class Assigner:
         parts = book.assign.node_env if book is not None else ()
         return {name: text for part in parts if labels.get(part.label) == part.value for name, text in part.env.items()}
 
+    def _of(self, resource: Resource, amount: int) -> Book:
+        book = self._books.get(resource.name)
+        if book is None:  # new rules came between the question and its answer
+            raise NotAssigned(resource.name, amount, self._node, "the rule has just lost its assign")
+        return book
+
+    def _claim(self, book: Book, found: Match, slots: frozenset[SlotId]) -> None:
+        seeker, want = found.seeker, found.want
+        for claim in book.claims.of(found.left) if found.left else ():
+            book.claims.drop(claim.key)
+        for claim in found.moved:
+            book.claims.add(claim)
+        now_s = self._clock.monotonic()
+        book.claims.add(Claim(seeker.uid, want.container, slots, want.devices, now_s, init=want.init, words=seeker.uid))
+        lie_on = {slot.device for one in slots if (slot := book.resource.by_id.get(one)) is not None}
+        self._record(
+            "assigned",
+            resource=book.resource.name,
+            pod=str(seeker.pod),
+            container=want.container,
+            devices=want.devices,
+            **({"slots_of": sorted(lie_on)} if lie_on != set(want.devices) else {}),
+            **({"rivals": [str(rival.pod) for rival in found.rivals]} if found.rivals else {}),
+        )
+        self._stir.set()
+
     # --- Whose question it is -------------------------------------------------------------------------------------
 
-    async def _find(self, book: _Book, amount: int, slots: Sequence[SlotId], *, first: bool) -> Match | None:
+    async def _find(self, book: Book, amount: int, slots: Sequence[SlotId], *, first: bool) -> Match | None:
         """None: nobody asks, and this node has one device only, and may give it."""
         end_s = self._end(book, amount, first=first)
         verdict = self._look(book, amount, slots)
-        if not book.adopted or (isinstance(verdict, Miss) and book.claims.unsure):
+        if not book.adopted or (self._is_odd(verdict) and (book.claims.unsure or book.holds_ghosts())):
             # Some may have had their devices before us, and something given earlier may have come to nothing.
             await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=0.0)
             verdict = self._look(book, amount, slots)
-        left_s = end_s - self._clock.monotonic()
-        if isinstance(verdict, Miss) and verdict.later and left_s > 0 and not self._gives_only(book, amount):
-
-            def look(_now: PodsNow) -> Match | None:
-                nonlocal verdict
-                verdict = self._look(book, amount, slots)
-                return verdict if isinstance(verdict, Match) else None
-
+        while self._may_change(verdict) and not self._gives_only(book, amount):
+            seen, left_s = self.pods.latest.version, end_s - self._clock.monotonic()
+            if left_s <= 0:
+                break
             try:
-                return await self.pods.wait_for(look, left_s)
+                await self.pods.wait_for_news(seen, left_s)
             except TooSlow:
-                pass
+                break
+            verdict = self._look(book, amount, slots)
+            if isinstance(verdict, Miss) and book.holds_ghosts():
+                await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=0.0)
+                verdict = self._look(book, amount, slots)
         if isinstance(verdict, Match):
             return verdict
         if self._gives_only(book, amount):
@@ -225,7 +216,16 @@ class Assigner:
             raise ClusterAway(book.resource.name, amount, self._node, now.problem)
         raise NotAssigned(book.resource.name, amount, self._node, verdict.reason)
 
-    def _end(self, book: _Book, amount: int, *, first: bool) -> float:
+    @staticmethod
+    def _is_odd(verdict: Match | Miss) -> bool:
+        return isinstance(verdict, Miss) or bool(verdict.moved)
+
+    @staticmethod
+    def _may_change(verdict: Match | Miss) -> bool:
+        """Whether it is worth waiting: for a pod, for room, or for what an older pod still lacks."""
+        return verdict.later if isinstance(verdict, Miss) else bool(verdict.before)
+
+    def _end(self, book: Book, amount: int, *, first: bool) -> float:
         """A question and the Allocate that follows it wait together no longer than once."""
         now_s = self._clock.monotonic()
         book.ends = {key: end_s for key, end_s in book.ends.items() if now_s - end_s < FORGET_S}
@@ -234,81 +234,55 @@ class Assigner:
             return book.ends[amount]
         return book.ends.pop(amount, now_s + book.assign.wait_s)
 
-    def _look(self, book: _Book, amount: int, slots: Sequence[SlotId]) -> Match | Miss:
+    def _look(self, book: Book, amount: int, slots: Sequence[SlotId]) -> Match | Miss:
         now = self.pods.now
         if now.problem or not now.complete:
             return Miss(now.problem or "its pods are not read yet")
-        found = match(self._seekers(book), book.claims, amount, slots)
-        if isinstance(found, Match):
-            full = check_room(found.want, book.claims, book.room)
-            return Miss(f"{found.seeker.pod}: {full.reason}") if full is not None else found
-        return found
+        return match(self._seekers(book), book.claims, amount, slots, book.spare_room())
 
-    def _seekers(self, book: _Book) -> tuple[Seeker, ...]:
-        """The pods that ask for the resource, in their order. Each is read once per change of it."""
+    def _seekers(self, book: Book) -> tuple[Seeker, ...]:
         now = self.pods.now
-        if book.seen is not None and book.seen.pods is now.pods:
-            return book.seekers
-        read = {}
-        for uid, pod in now.pods.items():
-            promised = book.promised.get(uid)
-            if promised is not None and pod.annotations.get(book.assign.device) == promised:
-                del book.promised[uid]
-                promised = None
-            known = book.read.get(uid)
-            if known is None or known[0] is not pod or known[1] != promised:
-                known = (pod, promised, read_pod(pod, book.resource.name, book.assign, book.names, promised))
-            read[uid] = known
-        book.read = read
-        for claim in [claim for claim in book.claims if claim.uid not in read]:
-            book.claims.drop(claim.key)
-        book.seekers = tuple(sorted((s for _, _, s in read.values() if s is not None), key=lambda s: s.order))
-        book.seen = now
-        return book.seekers
+        if self._promised and now.complete:
+            self._promised = {uid: texts for uid, texts in self._promised.items() if uid in now.pods}
+        return book.look_up(now.pods, self._promised)
 
-    def _as_decided(self, book: _Book, slots: frozenset[SlotId]) -> Match | None:
+    def _as_decided(self, book: Book, slots: frozenset[SlotId]) -> Match | None:
         """Whether the kubelet took what was preferred, and what it was preferred for still holds."""
         if book.decided is None or book.decided[2] != slots:
             return None
         uid, container, _ = book.decided
-        seeker = next((seeker for seeker in self._seekers(book) if seeker.uid == uid), None)
-        want = seeker.next(book.claims) if seeker is not None else None
-        if seeker is None or want is None or want.container != container or not seeker.open or seeker.fault is not None:
+        found = match([s for s in self._seekers(book) if s.uid == uid], book.claims, len(slots), list(slots))
+        if isinstance(found, Miss) or found.want.container != container:
             return None
-        return Match(seeker, want) if check_room(want, book.claims, book.room) is None else None
+        fits = check_room(found.seeker, found.want, book.claims, book.spare_room()) is None
+        return found if fits else None
 
-    def _gives_only(self, book: _Book, amount: int) -> bool:
+    def _gives_only(self, book: Book, amount: int) -> bool:
+        """Whether nobody can mean another device: there is one, and who asks for so much was promised nothing."""
         if not book.assign.only_device or len(book.names) != 1 or not self.pods.now.complete or self.pods.now.problem:
             return False
-        return not any((want := s.next(book.claims)) and want.amount == amount and s.open for s in self._seekers(book))
+        asking = [s for s in self._seekers(book) if s.open and (w := s.next(book.claims)) and w.amount == amount]
+        return not any(seeker.fault is None or not seeker.fault.later for seeker in asking)
 
     @staticmethod
-    def _only(book: _Book, amount: int) -> Want:
+    def _only(book: Book, amount: int) -> Want:
         return Want("", amount, tuple(book.names.values()))
 
-    def _words(self, book: _Book, want: Want, seeker: Seeker | None) -> dict[str, str]:
-        resource, assign = book.resource, book.assign
-        units = [book.room.get(device, 0) for device in want.devices]
-        words = {
-            "podName": "",
-            "podNamespace": "",
-            "podUnits": str(want.amount),
-            "assigned": ",".join(name for name, device in book.names.items() if device in want.devices),
-            "deviceUnits": _of_one(units),
-            "deviceMib": _of_one(
-                [device.memory_bytes // MIB for d in want.devices if (device := resource.inventory.by_id.get(d))]
-            ),
-            "nodeUnits": str(sum(book.room.values())),
-        }
-        if seeker is not None:
-            pod = seeker.pod
-            words |= {"podName": pod.name, "podNamespace": pod.namespace, "podUnits": str(seeker.units)}
-            said = book.promised.get(pod.uid) or pod.annotations.get(assign.device)
-            words |= {"assigned": said} if said else {}
-            words |= {f"annotation:{key}": pod.annotations.get(key, "") for key in assign.needs}
-        return words
+    async def _know_node(self, book: Book, amount: int) -> None:
+        """Labels that decide about a container's environment must be known before it begins."""
+        if not book.assign.node_env or self._watch.latest.value.node is not None:
+            return
+        try:
+            async with asyncio.timeout(book.assign.wait_s):
+                async for now in self._watch.latest.follow():
+                    if now.node is not None:
+                        return
+        except TimeoutError:
+            problem = self._watch.latest.value.problem or "its labels are not read yet"
+            raise ClusterAway(book.resource.name, amount, self._node, problem) from None
 
-    def _unlock(self, book: _Book) -> None:
+    def _unlock(self, book: Book) -> None:
+        book.locked_for = ""
         if book.assign.node_lock:
             self._marker.unlock(book.assign.node_lock)
 
@@ -323,51 +297,72 @@ class Assigner:
                 step = 0
             self._stir.clear()
             await self._clock.sleep(PAUSES_S[step])
-            if self.pods.now.complete:
-                for book in list(self._books.values()):
-                    async with book.lock:
-                        await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=GRACE_S)
-            books = self._books.values()
-            settled = books and not any(book.claims.unsure or book.wrong or not book.adopted for book in books)
+            settled = bool(self._books)
+            for book in list(self._books.values()):
+                if book.lock.locked() or not self.pods.now.complete:
+                    settled = False  # a question waits for its pod; the other resources do not wait for it
+                    continue
+                async with book.lock:
+                    await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=GRACE_S)
+                settled = settled and not self._is_open(book)
             after = len(PAUSES_S) if settled else min(step + 1, len(PAUSES_S) - 1)
             step = 0 if self._stir.is_set() else after
 
-    async def _reconcile(self, book: _Book, timeout_s: float, *, grace_s: float) -> None:
+    @staticmethod
+    def _is_open(book: Book) -> bool:
+        """Whether there is more to see."""
+        return book.claims.unsure or bool(book.wrong) or not book.adopted or bool(book.locked_for)
+
+    async def _reconcile(self, book: Book, timeout_s: float, *, grace_s: float) -> None:
         holdings = await self._read_holders(timeout_s)
         if isinstance(holdings, Unknown):
             self._note("assign", f"whether pods have the right devices is not known: {holdings.reason}")
             return
         self._note("assign", "")
+        if not self.pods.now.complete:
+            return
         book.adopted = True
         held = holdings.by_holder(book.resource.name)
-        devices = {slot: owner for owner, slots in book.resource.slots_of.items() for slot in [s.id for s in slots]}
+        known = book.resource.by_id
+        devices = {slot: known[slot].device for slots in held.values() for slot in slots if slot in known}
         now_s = self._clock.monotonic()
         outcome = reconcile(book.claims, self._seekers(book), held, devices, book.room, now_s, grace_s)
         book.claims = outcome.claims
         self._act(book, outcome)
+        if book.locked_for and not any(seeker.uid == book.locked_for for seeker in book.seekers):
+            self._unlock(book)  # its pod has failed on something else, between two containers
 
-    def _act(self, book: _Book, outcome: Outcome) -> None:
+    def _act(self, book: Book, outcome: Outcome) -> None:
         name, assign = book.resource.name, book.assign
         words = {device: word for word, device in book.names.items()}
+        pods = {uid: pod for uid, (pod, _, _) in book.read.items()}
         for claim in outcome.lost:
-            self._record("assignment-lost", resource=name, pod=claim.uid, container=claim.container)
+            self._record("assignment-lost", resource=name, pod=str(pods.get(claim.uid)), container=claim.container)
+        wrong: dict[str, str] = {}
         for promise in outcome.promises:
             pod = promise.seeker.pod
-            text = ",".join(words[device] for device in promise.devices)
-            book.promised[pod.uid] = text
-            book.seen = None
-            before = pod.annotations.get(assign.device, "")
+            texts = write_plan(promise.seeker, promise.plan, assign, words)
+            if texts is None:
+                wrong[pod.uid] = _tell_wrong(promise.seeker, promise.devices, assign)
+                continue
+            self._promised[pod.uid] = texts
+            for other in self._books.values():
+                other.seen = None
+            before, after = pod.annotations.get(assign.device, ""), ",".join(words[d] for d in promise.devices)
             self._record(
-                "assignment-swapped", resource=name, pod=str(pod), before=before, after=text, other=promise.partner
+                "assignment-swapped", resource=name, pod=str(pod), before=before, after=after, other=promise.partner
             )
-            self._marker.set(pod, {assign.device: text})
+            self._marker.set(pod, texts)
         for seeker in outcome.done:
-            self._marker.set(seeker.pod, assign.marks)
-        wrong = {
-            wrong.seeker.uid: f"{wrong.seeker.pod} has {', '.join(wrong.devices)}, and was promised "
-            f"{wrong.seeker.pod.annotations.get(assign.device, 'another device')}"
-            for wrong in outcome.wrong
-        }
+            if seeker.uid not in book.marked and not self._lacks_more(book, seeker.uid):
+                book.marked.add(seeker.uid)
+                self._marker.set(seeker.pod, assign.marks)
+        wrong |= {each.seeker.uid: _tell_wrong(each.seeker, each.devices, assign) for each in outcome.wrong}
+        for seeker, uid in outcome.mistaken if book.names_pods else ():
+            whose = pods.get(uid, "a pod that is gone")
+            wrong.setdefault(
+                seeker.uid, f"{seeker.pod} was told the name and annotations of {whose}, which asked for as much"
+            )
         for uid, text in wrong.items():
             if book.wrong.get(uid) != text:
                 self._record("assignment-wrong", resource=name, reason=text)
@@ -375,7 +370,12 @@ class Assigner:
         told = "; ".join(wrong.values())
         self._note(f"assign {name}", f"{told}. Delete the pod, so that it is admitted anew" if told else "")
 
+    def _lacks_more(self, book: Book, uid: str) -> bool:
+        """Whether the pod asks for another resource that the same annotation speaks of, and has not got it yet."""
+        others = [o for o in self._books.values() if o is not book and o.assign.assigned == book.assign.assigned != ""]
+        return any(s.uid == uid and s.next(o.claims) is not None for o in others for s in self._seekers(o))
 
-def _of_one(sizes: Sequence[int]) -> str:
-    """The size of one device. All of them, where they differ: programs read a single number."""
-    return str(sizes[0]) if len(set(sizes)) == 1 else ",".join(map(str, sizes))
+
+def _tell_wrong(seeker: Seeker, devices: Sequence[str], assign: Assign) -> str:
+    promised = seeker.pod.annotations.get(assign.device, "another device")
+    return f"{seeker.pod} has {', '.join(devices)}, and was promised {promised}"

@@ -47,7 +47,7 @@ class Marker:
         while True:
             await self._stir.wait()
             self._stir.clear()
-            problem = await self._unlock() or await self._mark()
+            problem = "; ".join(filter(None, (await self._unlock(), await self._mark())))
             self._note("marks", problem)
             self._failures = self._failures + 1 if problem else 0
             if problem:

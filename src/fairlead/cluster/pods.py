@@ -83,6 +83,10 @@ class PodCache:
         hint = f"{what} on node {self._node!r}"
         raise TooSlow(f"{hint} ({self.now.problem})" if self.now.problem else hint, timeout_s)
 
+    async def wait_for_news(self, seen: int, timeout_s: float) -> None:
+        """Until `latest` has another version than the one that was seen. TooSlow when the time is over."""
+        await self.wait_for(lambda _: True if self.latest.version != seen else None, timeout_s)
+
     # --- What the follower tells ----------------------------------------------------------------------------------
 
     def replace(self, items: tuple[_PodObject, ...]) -> None:

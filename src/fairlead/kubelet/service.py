@@ -86,7 +86,7 @@ class Assigns(Protocol):
     async def confirm(self, resource: Resource, ids: Sequence[str]) -> Grant: ...
 
     def forget(self, resource: Resource, ids: Sequence[str]) -> None:
-        """A grant that was confirmed is not given after all."""
+        """An admission is refused. These ids, which were confirmed, are not given after all."""
         ...
 
 
@@ -201,8 +201,7 @@ class Service:
                 grants.append(grant)
                 answers.append(container_response(self._outfit.edits(resource, grant)))
         except AskRefused as refusal:
-            for grant in grants:
-                assigns.forget(resource, grant.slots)
+            assigns.forget(resource, [slot for grant in grants for slot in grant.slots])
             self._record("allocate-refused", resource=resource.name, reason=str(refusal))
             raise _as_rpc(refusal) from refusal
         for grant in grants:

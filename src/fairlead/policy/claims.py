@@ -70,8 +70,11 @@ class Claims:
         """How many units of a device pods have. What an init container had stays its pod's as long as that lives."""
         if self._load is None:
             self._load = {}
-            for uid in {claim.uid for claim in self}:
-                for name, units in _units(self.of(uid)).items():
+            pods: dict[str, list[Claim]] = {}
+            for claim in self:
+                pods.setdefault(claim.uid, []).append(claim)
+            for mine in pods.values():
+                for name, units in _units(mine).items():
                     self._load[name] = self._load.get(name, 0) + units
         return self._load.get(device, 0)
 

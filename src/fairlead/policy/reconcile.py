@@ -1,7 +1,7 @@
 """Reconciling: what was decided, against what the kubelet says afterwards about who has which slots.
 
-Two pods that ask for as much may be admitted in another order than the one they were promised their devices in. Then
-each has what was meant for the other. That is harmless once their promises are exchanged: both have the same amounts.
+Pods that ask for as much may be admitted in another order than the one they were promised their devices in. Then each
+has what was meant for another. That is harmless once their promises are exchanged: see `exchange`.
 Pure: says what to do, does nothing.
 """
 
@@ -13,34 +13,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlead.model.names import DeviceId, SlotId
-from fairlead.policy.assign import Seeker
 from fairlead.policy.claims import Claim, Claims
+from fairlead.policy.exchange import Promise, exchange
+from fairlead.policy.promise import Seeker
 
 GRACE_S = 10.0  # an admission that is not seen by then has failed on something else
 
 Holder = tuple[str, str, str]  # namespace, pod, container
-
-
-class Promise(Struct, frozen=True):
-    """A pod whose annotation must say another device than it does: the one that it, or its partner, really has."""
-
-    seeker: Seeker
-    devices: tuple[DeviceId, ...]
-    partner: str = ""  # the pod it is exchanged with
-
-
-class Wrong(Struct, frozen=True):
-    """A pod that has another device than it was promised, and nothing can be done about it here."""
-
-    seeker: Seeker
-    devices: tuple[DeviceId, ...]
+Held = Mapping[Holder, frozenset[SlotId]]
 
 
 class Outcome(Struct, frozen=True):
     claims: Claims
     done: tuple[Seeker, ...] = ()  # have all that they asked for, where they were promised it
-    promises: tuple[Promise, ...] = ()
-    wrong: tuple[Wrong, ...] = ()
+    promises: tuple[Promise, ...] = ()  # pods whose annotations must say otherwise than they do
+    wrong: tuple[Promise, ...] = ()  # have other devices than they were promised, and nothing can be done about it here
+    mistaken: tuple[tuple[Seeker, str], ...] = ()  # were told the name and annotations of another pod, by its uid
     lost: tuple[Claim, ...] = ()  # nobody has the slots: the admission failed
     strangers: tuple[Holder, ...] = ()  # hold slots, and are not known here (yet)
 
@@ -48,63 +36,142 @@ class Outcome(Struct, frozen=True):
 def reconcile(
     claims: Claims,
     seekers: Sequence[Seeker],
-    held: Mapping[Holder, frozenset[SlotId]],
+    held: Held,
     device_of: Mapping[SlotId, DeviceId],
     room: Mapping[DeviceId, int],
     now_s: float,
     grace_s: float = GRACE_S,
 ) -> Outcome:
     """`grace_s`: 0 when the kubelet asks for another pod, for then it has ended with all but the latest."""
-    by_name = {(seeker.pod.namespace, seeker.pod.name): seeker for seeker in seekers}
     here = {seeker.uid: seeker for seeker in seekers}
-    new = Claims(latest=claims.latest)
+    new = Claims()
+    strangers = _confirm(new, claims, seekers, held, device_of, room, now_s)
+    lost, loose = [], []
+    for claim in claims:
+        owner = new.holder_of(claim.slots)
+        known = new.get(claim.key)
+        if known is not None and (not claim.slots or claim.slots <= known.slots):
+            continue  # confirmed
+        if claim.init:
+            kept = _keep_init(claim, owner, here, new, now_s)
+            if kept is not None:
+                new.add(kept)
+        elif owner is not None or claim.uid not in here:
+            continue  # somebody else's, or nobody's
+        elif known is not None:
+            loose.append(claim)
+        elif _is_over(claim, here[claim.uid], now_s, GRACE_S if claim.uid == claims.latest else grace_s):
+            lost.append(claim)
+        else:
+            new.add(claim)
+    for claim in loose:
+        _hand_over(claim, claims, seekers, new)
+    new.latest = claims.latest
+    admitted = [seeker for seeker in seekers if not seeker.pod.deleting and _is_complete(seeker, new, now_s)]
+    done, promises, wrong = exchange(seekers, admitted, new, room)
+    mistaken = tuple(
+        (seeker, claim.words)
+        for seeker in admitted
+        for claim in new.of(seeker.uid)
+        if claim.words and claim.words != seeker.uid
+    )
+    return Outcome(new, done, promises, wrong, mistaken, tuple(lost), tuple(strangers))
+
+
+# --- What the kubelet shows -------------------------------------------------------------------------------------------
+
+
+def _confirm(
+    new: Claims,
+    claims: Claims,
+    seekers: Sequence[Seeker],
+    held: Held,
+    device_of: Mapping[SlotId, DeviceId],
+    room: Mapping[DeviceId, int],
+    now_s: float,
+) -> list[Holder]:
+    by_name = {(seeker.pod.namespace, seeker.pod.name): seeker for seeker in seekers}
+    here = {seeker.uid for seeker in seekers}
+    busy: dict[DeviceId, int] = {}
+    for slots in held.values():
+        for slot in slots:
+            if (device := device_of.get(slot)) is not None:
+                busy[device] = busy.get(device, 0) + 1
     strangers = []
-    for holder, slots in held.items():
+    for holder, listed in held.items():
         namespace, pod, container = holder
         seeker = by_name.get((namespace, pod))
         want = seeker.want(container) if seeker is not None else None
-        if seeker is None or want is None:
+        slots = listed
+        # A pod of that name may have been here before, and its containers not have ended yet.
+        for ghost in [claim for claim in claims if claim.sure and claim.uid not in here and claim.slots]:
+            if ghost.container == container and ghost.slots < slots:
+                new.add(ghost)
+                slots -= ghost.slots
+        before = claims.holder_of(slots)
+        if seeker is None or want is None or len(slots) != want.amount or (before and _is_of_another(before, here)):
             strangers.append(holder)
+            if before is None:
+                devices = tuple(sorted({device_of[slot] for slot in slots if slot in device_of}))
+                before = Claim("", container, slots, devices, now_s)
+            uid = before.uid if before.sure and before.uid not in here and before.uid else f"{namespace}/{pod}"
+            new.add(replace(before, uid=uid, container=container, slots=slots, init=False, sure=True))
             continue
-        before = next((claim for slot in slots if (claim := claims.holder(slot)) is not None), None)
-        devices = before.devices if before is not None else _told(seeker, container, slots, device_of)
-        at_s = before.at_s if before is not None else now_s
-        new.add(Claim(seeker.uid, container, slots, devices, at_s, init=want.init, sure=True))
-    lost = []
-    for claim in claims:
-        owner = next((found for slot in claim.slots if (found := new.holder(slot)) is not None), None)
-        if claim.key in new or (owner is not None and not claim.init):
-            continue  # confirmed, or somebody else's
-        kept = _keep_init(claim, owner, here, new) if claim.init else claim
-        if kept is None or kept.uid not in here:
-            continue
-        if not claim.init and now_s - claim.at_s > (GRACE_S if claim.uid == claims.latest else grace_s):
-            lost.append(claim)
-            continue
-        new.add(kept)
-    new.latest = claims.latest
-    done, promises, wrong = _judge(seekers, new, room, now_s)
-    return Outcome(new, done, promises, wrong, tuple(lost), tuple(strangers))
+        devices = before.devices if before is not None else _told(seeker, container, slots, device_of, room, busy)
+        at_s, words = (before.at_s, before.words) if before is not None else (now_s, "")
+        new.add(Claim(seeker.uid, container, slots, devices, at_s, init=want.init, sure=True, words=words))
+    return strangers
+
+
+def _is_of_another(claim: Claim, here: set[str]) -> bool:
+    """Whether the kubelet had confirmed it for a pod that the API server does not know any more."""
+    return claim.sure and claim.uid not in here and "/" not in claim.uid
 
 
 def _told(
-    seeker: Seeker, container: str, slots: frozenset[SlotId], device_of: Mapping[SlotId, DeviceId]
+    seeker: Seeker,
+    container: str,
+    slots: frozenset[SlotId],
+    device_of: Mapping[SlotId, DeviceId],
+    room: Mapping[DeviceId, int],
+    busy: Mapping[DeviceId, int],
 ) -> tuple[DeviceId, ...]:
     """What a container was told before we were started.
 
     One that another plugin has served is marked, and was told what its annotation says. One that is not marked yet was
-    served by an earlier daemon of ours, which chose slots of the device that it told.
+    served by an earlier daemon of ours, which chose slots of the device that it told, as long as there were enough.
     """
     want = seeker.want(container)
     promised = want.devices if want is not None else ()
     found = tuple(sorted({device_of[slot] for slot in slots if slot in device_of}))
-    return found if seeker.open and len(found) == max(1, len(promised)) else promised
+    if not seeker.open or len(found) != max(1, len(promised)):
+        return promised
+    full = len(promised) == 1 and room.get(promised[0], 0) - busy.get(promised[0], 0) < len(slots)
+    if full and promised != found and busy.get(promised[0], 0):
+        return promised
+    return promised if set(found) == set(promised) else found
 
 
-def _keep_init(claim: Claim, owner: Claim | None, here: Mapping[str, Seeker], new: Claims) -> Claim | None:
+# --- What it does not show --------------------------------------------------------------------------------------------
+
+
+def _is_over(claim: Claim, seeker: Seeker, now_s: float, grace_s: float) -> bool:
+    """What was confirmed once is kept until the API server says that the pod ends: a kubelet may forget."""
+    if claim.sure:
+        return seeker.pod.deleting
+    return now_s - claim.at_s > grace_s
+
+
+def _keep_init(
+    claim: Claim, owner: Claim | None, here: Mapping[str, Seeker], new: Claims, now_s: float
+) -> Claim | None:
     """The kubelet does not list init containers. Who has their slots afterwards is the pod that they belong to."""
     if owner is None or owner.uid == claim.uid:
-        return replace(claim, sure=any(other.sure for other in new.of(claim.uid)))
+        seeker = here.get(claim.uid)
+        if seeker is None:
+            return None
+        begun = seeker.pod.phase != "Pending" or now_s - claim.at_s > GRACE_S
+        return replace(claim, sure=begun or any(other.sure for other in new.of(claim.uid)))
     seeker = here.get(owner.uid)
     wants = seeker.wants if seeker is not None else ()
     moved = next(
@@ -113,77 +180,22 @@ def _keep_init(claim: Claim, owner: Claim | None, here: Mapping[str, Seeker], ne
     return replace(claim, uid=owner.uid, container=moved.container, sure=True) if moved is not None else None
 
 
-def _judge(
-    seekers: Sequence[Seeker], claims: Claims, room: Mapping[DeviceId, int], now_s: float
-) -> tuple[tuple[Seeker, ...], tuple[Promise, ...], tuple[Wrong, ...]]:
-    done, wrong = [], []
-    promises: dict[str, Promise] = {}
+def _hand_over(claim: Claim, claims: Claims, seekers: Sequence[Seeker], new: Claims) -> None:
+    """Given to a pod that has other slots, as is seen now. So it is for the one whose slots that pod has."""
     for seeker in seekers:
-        if not seeker.open or seeker.uid in promises or not _is_complete(seeker, claims, now_s):
-            continue
-        given = {claim.devices for claim in claims.of(seeker.uid)}
-        if all((claim := claims.get((seeker.uid, w.container))) and claim.devices == w.devices for w in seeker.wants):
-            done.append(seeker)
-            continue
-        promised = {want.devices for want in seeker.wants}
-        if len(given) != 1 or len(promised) != 1:
-            wrong.append(Wrong(seeker, tuple(sorted({d for devices in given for d in devices}))))
-            continue
-        (has,), (meant,) = given, promised
-        partner = _partner(seeker, has, meant, seekers, claims, promises)
-        if partner is not None:
-            promises[seeker.uid] = Promise(seeker, has, str(partner.pod))
-            promises[partner.uid] = Promise(partner, meant, str(seeker.pod))
-        elif _has_room(seeker, has, seekers, room):
-            promises[seeker.uid] = Promise(seeker, has)  # whoever it was meant for is gone
-        else:
-            wrong.append(Wrong(seeker, has))
-    return tuple(done), tuple(promises.values()), tuple(wrong)
+        for want in seeker.wants:
+            key = (seeker.uid, want.container)
+            if key in claims and key not in new and (want.amount, want.init) == (claim.amount, claim.init):
+                new.add(replace(claim, uid=seeker.uid, container=want.container, sure=False))
+                return
 
 
 def _is_complete(seeker: Seeker, claims: Claims, now_s: float) -> bool:
     """Whether the kubelet has confirmed all that it lists. It does not list init containers."""
-    found = [claims.get((seeker.uid, want.container)) for want in seeker.wants]
-    if any(claim is None for claim in found):
-        return False
-    lasting = [claim for claim in found if claim is not None and not claim.init]
-    if lasting:
-        return all(claim.sure for claim in lasting)
-    return seeker.pod.phase != "Pending" or all(claim is not None and now_s - claim.at_s > GRACE_S for claim in found)
-
-
-def _partner(
-    seeker: Seeker,
-    has: tuple[DeviceId, ...],
-    meant: tuple[DeviceId, ...],
-    seekers: Sequence[Seeker],
-    claims: Claims,
-    taken: Mapping[str, Promise],
-) -> Seeker | None:
-    """The pod that was promised what this one has, and has nothing, or what this one was promised."""
-    amounts = [(want.amount, want.init) for want in seeker.wants]
-    for other in seekers:
-        if other.uid == seeker.uid or other.uid in taken or not other.open or other.fault is not None:
-            continue
-        if [(want.amount, want.init) for want in other.wants] != amounts or {w.devices for w in other.wants} != {has}:
-            continue
-        if {claim.devices for claim in claims.of(other.uid)} <= {meant}:
-            return other
-    return None
-
-
-def _has_room(
-    seeker: Seeker, devices: tuple[DeviceId, ...], seekers: Sequence[Seeker], room: Mapping[DeviceId, int]
-) -> bool:
-    """Whether the devices hold this pod beside all others that were promised them."""
-    for device in devices:
-        promised = sum(
-            want.amount // max(1, len(want.devices))
-            for other in seekers
-            if other.uid != seeker.uid
-            for want in other.wants
-            if not want.init and device in want.devices
-        )
-        if promised + seeker.units // len(devices) > room.get(device, 0):
-            return False
-    return True
+    found = [claim for want in seeker.wants if (claim := claims.get((seeker.uid, want.container))) is not None]
+    lasting = [claim for claim in found if not claim.init]
+    if any(not want.init for want in seeker.wants):
+        # An init container that an earlier daemon served is not known any more.
+        return len(lasting) == sum(not want.init for want in seeker.wants) and all(claim.sure for claim in lasting)
+    ended = seeker.pod.phase != "Pending" or all(now_s - claim.at_s > GRACE_S for claim in found)
+    return len(found) == len(seeker.wants) and ended

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from fairlead.model.assign import Assign
 from fairlead.model.names import DeviceId, ResourceName
 from fairlead.model.pod import Container, Pod
-from fairlead.policy.assign import Match, Seeker, match, read_pod
+from fairlead.policy.assign import Match, match
 from fairlead.policy.claims import Claims
+from fairlead.policy.promise import Seeker, read_pod
 
 RESOURCE = ResourceName("example.com/mem")
 NAMES = {"0": DeviceId("GPU-a"), "1": DeviceId("GPU-b")}

@@ -1,0 +1,140 @@
+"""A book: what is known of one resource whose devices a scheduler assigns. Who asks, who was given what, who waits.
+
+Reads pods into seekers, and makes the words for a container's environment. Decides nothing and waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from fairlead.model.assign import Assign
+from fairlead.model.names import DeviceId, SlotId
+from fairlead.model.pod import Pod
+from fairlead.model.resource import Resource
+from fairlead.policy.claims import Claims
+from fairlead.policy.memory import MIB
+from fairlead.policy.promise import Seeker, Want, read_pod
+
+Texts = Mapping[str, str]
+_OF_THE_POD = ("{podName}", "{podNamespace}", "{annotation:")
+
+
+class Book(Struct):
+    resource: Resource
+    assign: Assign
+    names: Mapping[str, DeviceId]  # as annotations name devices
+    room: Mapping[DeviceId, int]
+    claims: Claims = field(default_factory=Claims)
+    seekers: tuple[Seeker, ...] = ()
+    seen: object = None  # the pods that the seekers were read from
+    read: dict[str, tuple[Pod, Texts | None, Seeker | None]] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    decided: tuple[str, str, frozenset[SlotId]] | None = None  # uid, container, slots: what was answered last
+    ends: dict[int, float] = field(default_factory=dict)  # by amount: how long its question may still wait
+    wrong: Mapping[str, str] = {}
+    marked: set[str] = field(default_factory=set)  # uids: their marks were ordered
+    locked_for: str = ""  # uid of the pod whose admission has begun, while the node is locked for it
+    adopted: bool = False  # who had what before us is known
+
+    @property
+    def whole(self) -> bool:
+        """Whether a unit is a whole device."""
+        return not self.resource.unit_bytes and all(units <= 1 for units in self.room.values())
+
+    @property
+    def names_pods(self) -> bool:
+        """Whether containers are told of their pod: then it matters which one they were taken for."""
+        texts = self.resource.extra.env.values()
+        return any(word in text for text in texts for word in _OF_THE_POD)
+
+    def holds_ghosts(self) -> bool:
+        """Whether somebody has slots whom the API server does not know: a look at the kubelet may free them."""
+        return any(claim.uid not in self.read for claim in self.claims)
+
+    def look_up(self, pods: Mapping[str, Pod], promised: dict[str, Texts]) -> tuple[Seeker, ...]:
+        """The pods that ask for the resource, in their order. Each is read once per change of it.
+
+        `promised`: by uid, what its annotations will say as soon as we have written it; that goes before what they say.
+        """
+        if self.seen is pods:
+            return self.seekers
+        read = {}
+        for uid, pod in pods.items():
+            texts = promised.get(uid)
+            if texts is not None and all(pod.annotations.get(key) == text for key, text in texts.items()):
+                texts = None  # it stands there
+            known = self.read.get(uid)
+            if known is None or known[0] is not pod or known[1] != texts:
+                known = (pod, texts, self._read(pod, texts))
+            read[uid] = known
+        self.read = read
+        self.marked &= read.keys()
+        self.seekers = tuple(sorted((s for _, _, s in read.values() if s is not None), key=lambda s: s.order))
+        self.seen = pods
+        return self.seekers
+
+    def _read(self, pod: Pod, texts: Texts | None) -> Seeker | None:
+        if texts:
+            pod = replace(pod, annotations={**pod.annotations, **texts})
+        return read_pod(pod, self.resource.name, self.assign, self.names, whole=self.whole)
+
+    def spare_room(self) -> Mapping[DeviceId, int]:
+        """Without what pods have of which the kubelet says nothing, but which run, and are marked as served."""
+        unseen = [
+            s
+            for s in self.seekers
+            if not s.open and s.pod.phase == "Running" and not self.claims.of(s.uid) and s.plan[0]
+        ]
+        room = dict(self.room) if unseen else self.room
+        for seeker in unseen:
+            for device, units in seeker.footprint(seeker.plan).items():
+                room = {**room, device: room.get(device, 0) - units}
+        return room
+
+    def words(self, want: Want, seeker: Seeker | None) -> dict[str, str]:
+        """What a container may be told beside its devices."""
+        resource, assign = self.resource, self.assign
+        devices = [found for d in want.devices if (found := resource.inventory.by_id.get(d)) is not None]
+        by_device = {device: name for name, device in self.names.items()}
+        words = {
+            "podName": "",
+            "podNamespace": "",
+            "podUnits": str(want.amount),
+            "assigned": ",".join(by_device.get(device, device) for device in want.devices),
+            "deviceUnits": _of_one([self.room.get(device, 0) for device in want.devices]),
+            "deviceMib": _of_one([device.memory_bytes // MIB for device in devices]),
+            "nodeUnits": str(sum(self.room.values())),
+        }
+        if seeker is not None:
+            pod = seeker.pod
+            words |= {"podName": pod.name, "podNamespace": pod.namespace, "podUnits": str(seeker.units)}
+            said = pod.annotations.get(assign.device)
+            if said and want.devices in seeker.plan:
+                words["assigned"] = said
+            words |= {f"annotation:{key}": pod.annotations.get(key, "") for key in assign.needs}
+        return words
+
+
+def open_book(resource: Resource, assign: Assign, before: Book | None) -> Book:
+    """The book of a resource as it is offered now, with all that an earlier one knows."""
+    devices = [found for d in resource.slots_of if (found := resource.inventory.by_id.get(d)) is not None]
+    words = {device.id: device.id if assign.by_id else device.index for device in devices}
+    counts = Counter(words.values())
+    names = {word: device for device, word in words.items() if counts[word] == 1}  # two of one name: neither is meant
+    room = {d: sum(slot.retired_s is None for slot in slots) for d, slots in resource.slots_of.items()}
+    if before is None:
+        return Book(resource, assign, names, room)
+    if (names, assign) != (before.names, before.assign):
+        before.read, before.seen = {}, None
+    before.resource, before.assign, before.names, before.room = resource, assign, names, room
+    return before
+
+
+def _of_one(sizes: Sequence[int]) -> str:
+    """The size of one device. All of them, where they differ: programs read a single number."""
+    return str(sizes[0]) if len(set(sizes)) == 1 else ",".join(map(str, sizes))
