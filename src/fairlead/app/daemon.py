@@ -31,7 +31,7 @@ from fairlead.kubelet.supervisor import Supervisor
 from fairlead.kubelet.unit import Place
 from fairlead.model.clock import SystemClock
 from fairlead.model.edits import Grant
-from fairlead.model.errors import BackendError, ConfigError, FairleadError, HostError, UsageError
+from fairlead.model.errors import BackendError, ConfigError, FairleadError, HostError, Oversize, UsageError
 from fairlead.model.inventory import EMPTY
 from fairlead.model.names import DeviceId, ResourceName, socket_name
 from fairlead.model.ports import Backend, Clock, Steers
@@ -189,6 +189,10 @@ class Daemon:
             await self.read_holders()
         self._ready = self._spoken = True
         self.settle()
+        if needed := self.ledger.assignment.needed:
+            self._failure = Oversize("; ".join(needed))
+            self.stop()
+            return
         if not self.supervisor.units:
             self.journal.record(
                 "nothing-offered", reason="; ".join(problems) or "no device was found that a rule takes"
@@ -222,10 +226,10 @@ class Daemon:
         self.supervisor.apply(resources)
 
     def _tell_grown(self) -> None:
-        for name, (before, now) in self.ledger.grown.items():
+        for name, (before, now, why) in self.ledger.grown.items():
             if self._grown.get(name) != now:
-                self.journal.record("unit-grown", resource=name, from_mib=before >> 20, to_mib=now >> 20)
-        self._grown = {name: now for name, (_, now) in self.ledger.grown.items()}
+                self.journal.record("unit-grown", resource=name, from_mib=before >> 20, to_mib=now >> 20, reason=why)
+        self._grown = {name: now for name, (_, now, _) in self.ledger.grown.items()}
 
     def _granted(self, resource: Resource, grant: Grant) -> None:
         # At once: the next Allocate may be for the same device in its other form.

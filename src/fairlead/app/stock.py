@@ -48,10 +48,10 @@ class Ledger:
         self._held: Mapping[ResourceName, frozenset[SlotId]] | None = None  # as it was last known
 
     @property
-    def grown(self) -> dict[ResourceName, tuple[int, int]]:
-        """Units that pods of another plugin count in, and what they are here, because the list would not fit."""
-        units = self._units.items()
-        return {name: (share.unit_bytes, now) for name, (share, now) in units if share.ids and now != share.unit_bytes}
+    def grown(self) -> dict[ResourceName, tuple[int, int, str]]:
+        """Units that pods of another plugin count in, what they are here, and why."""
+        told = ((made, self._units.get(made.name)) for made in self.assignment.resources if made.note)
+        return {made.name: (unit[0].unit_bytes, unit[1], made.note) for made, unit in told if unit is not None}
 
     def settle(
         self,

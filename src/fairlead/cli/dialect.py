@@ -17,7 +17,7 @@ from fairlead._version import __version__
 from fairlead.config.settings import environment
 from fairlead.dialects.goflags import BadFlag, Flag, masked, usage
 from fairlead.dialects.order import Order
-from fairlead.model.errors import FairleadError
+from fairlead.model.errors import FairleadError, Oversize
 
 if TYPE_CHECKING:
     from fairlead.config.load import Loaded
@@ -32,6 +32,7 @@ class Program(Struct, frozen=True):
     read: Callable[[Sequence[str], Mapping[str, str]], Order]
     bad_flag: int = FAILED  # the code for a flag that cannot be understood
     beside: Mapping[str, str] = {}  # words that choose another program, and its module
+    too_small: str = ""  # what to do about a unit of memory that is, in its own words
 
 
 def beside(modules: Mapping[str, str], args: Sequence[str]) -> Callable[[], int] | None:
@@ -49,6 +50,8 @@ def play(program: Program, args: Sequence[str]) -> int:
     except FairleadError as error:
         for line in str(error).splitlines():
             sys.stderr.write(f"{program.name}: {line.removeprefix(f'{program.name}: ')}\n")
+        if isinstance(error, Oversize):
+            sys.stderr.write(f"{program.name}: {program.too_small}\n")
         return program.bad_flag if isinstance(error, BadFlag) else FAILED
     except KeyboardInterrupt:
         return 130

@@ -10,6 +10,7 @@ from fairlead.cli.dialect import Program, beside, play
 BESIDE = {"inspect": "fairlead.cli.gpushare_inspect"}
 SUMMARY = "Aliyun's gpushare device plugin: its flags and contract, on Fairlead's engine."
 BAD_FLAG = 2  # as Go's flag package ends
+TOO_SMALL = "In flags: --memory-unit=GiB, or --unit-too-small=grow"
 
 
 def main(args: Sequence[str]) -> int:
@@ -17,4 +18,4 @@ def main(args: Sequence[str]) -> int:
         return other()
     from fairlead.dialects.gpushare.meaning import FLAGS, OWN, SOURCE, read  # noqa: PLC0415 - inspect needs it not
 
-    return play(Program(SOURCE, SUMMARY, (*FLAGS, *OWN), read, BAD_FLAG, BESIDE), args)
+    return play(Program(SOURCE, SUMMARY, (*FLAGS, *OWN), read, BAD_FLAG, BESIDE, TOO_SMALL), args)

@@ -20,10 +20,15 @@ def status(answer: Mapping[str, Any]) -> str:
     notes = []
     if not answer["holders_known"]:
         notes.append(paint(f"who holds what is unknown: {answer['holders_problem']}", "dim"))
+    notes += _notes(answer["resources"])
     notes += [paint(f"! {problem}", "bad") for problem in answer["problems"]]
     if notes:
         blocks.append("\n".join(notes))
     return "\n\n".join(block for block in blocks if block)
+
+
+def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [paint(f"{row['name']}: {row['note']}", "warn") for row in rows if row["note"]]
 
 
 def _count(slots: int, unit_bytes: int) -> str:
@@ -128,8 +133,9 @@ def plan(answer: Mapping[str, Any]) -> str:
         if answer["devices"]
         else "no device was found"
     )
-    if answer["problems"]:
-        blocks.append("\n".join(paint(f"! {problem}", "bad") for problem in answer["problems"]))
+    notes = [*_notes(answer["resources"]), *(paint(f"! {problem}", "bad") for problem in answer["problems"])]
+    if notes:
+        blocks.append("\n".join(notes))
     return "\n\n".join(blocks)
 
 

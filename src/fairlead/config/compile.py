@@ -185,7 +185,7 @@ def compile_memory(spec: MemorySpec, at: Path, problems: list[Problem]) -> Share
         problems.append(((*at, "unit"), f"{spec.unit!r} is no unit. Write auto, or whole MiB, such as 256MiB or 1GiB"))
         unit_bytes = MIB
     ids = _ids(spec.ids, (*at, "ids"), problems)
-    return Share(unit_bytes, grow=spec.grow, straddle=spec.straddle, ids=ids)
+    return Share(unit_bytes, grow=spec.grow, straddle=spec.straddle, required=spec.required, ids=ids)
 
 
 def _ids(text: str, at: Path, problems: list[Problem]) -> str:

@@ -87,6 +87,10 @@ class MemorySpec(_Spec, frozen=True):
     grow: Annotated[
         bool, _doc("Whether a unit whose list the kubelet would not take is doubled until it does. Else it is refused.")
     ] = False
+    required: Annotated[
+        bool,
+        _doc("Whether the daemon ends when the unit is refused as it starts. Else it goes on without the resource."),
+    ] = False
     straddle: Annotated[
         bool, _doc("Whether the memory of one container may lie on several devices, when no single one has enough.")
     ] = False

@@ -39,6 +39,7 @@ class Share(Struct, frozen=True):
     unit_bytes: int = MIB  # whole MiB
     grow: bool = True  # whether a unit whose list would not fit is doubled until it does; else it is refused
     straddle: bool = False  # whether the memory of one container may lie on several devices
+    required: bool = False  # whether there is nothing to run for where the unit is refused
     ids: str = ""  # how slots are named, up to the ordinal: {id} and {index} are the device's. Empty: our own ids
 
 
@@ -137,6 +138,21 @@ def settle_unit(devices: Sequence[Device], share: Share, keep_bytes: int | None 
             f"{limit:,}. Set memory.unit to {enough} or more, or to auto"
         )
     return share.unit_bytes
+
+
+def explain_unit(devices: Sequence[Device], share: Share, unit_bytes: int) -> str:
+    """Why the unit is another than the one that pods are written for, and what they get. Empty if it is that one."""
+    if not share.ids or unit_bytes == share.unit_bytes:
+        return ""
+    asked, taken = name_unit(share.unit_bytes), name_unit(unit_bytes)
+    slots = sum(device.memory_bytes // share.unit_bytes for device in devices)
+    size = list_bytes(devices, share.unit_bytes, share.ids)
+    if size > KUBELET_MESSAGE_MAX_BYTES:
+        limit = f"{KUBELET_MESSAGE_MAX_BYTES:,}"
+        why = f"{slots:,} slots of {asked} make a list of {size:,} bytes, over the kubelet's {limit}"
+    else:
+        why = "it was chosen for more devices, and stays while the daemon runs"
+    return f"a unit is {taken}, not {asked}: {why}. An amount of 1 means {taken} here"
 
 
 def unit_in_use(held: Iterable[SlotId]) -> int | None:

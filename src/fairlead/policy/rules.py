@@ -20,7 +20,7 @@ from fairlead.model.errors import InvalidName, Oversize, UsageError
 from fairlead.model.inventory import Inventory
 from fairlead.model.names import DeviceId, ResourceName, SlotId, parse_resource_name, parse_slot_id
 from fairlead.model.resource import Resource, Slot, Strategy
-from fairlead.policy.memory import Share, cut, is_tight, read_id, settle_unit, short_name
+from fairlead.policy.memory import Share, cut, explain_unit, is_tight, read_id, settle_unit, short_name
 from fairlead.policy.order import device_key
 from fairlead.policy.sharing import slots_for
 
@@ -138,7 +138,8 @@ class Assignment(Struct, frozen=True):
     resources: tuple[Resource, ...]  # by name; only those with at least one slot
     hits: tuple[Hit, ...]  # in device order
     problems: tuple[str, ...]  # devices left out through no rule's wish
-    refused: frozenset[ResourceName] = frozenset()  # resources that cannot be offered as they are configured
+    refused: Mapping[ResourceName, str] = {}  # resources that cannot be offered as they are configured, and why
+    needed: tuple[str, ...] = ()  # of these reasons, those that leave nothing to run for
 
 
 class _Draft(Struct):
@@ -186,7 +187,10 @@ def assign(inventory: Inventory, rules: Sequence[Rule], units: Mapping[ResourceN
                 continue
             taken.update((slot.id, device.id) for slot in slots)
             draft.slots.extend(slots)
-    refused = {name for name, draft in sorted(drafts.items()) if not _cut_memory(name, draft, units, taken, problems)}
+    refused = {
+        name: why for name, draft in sorted(drafts.items()) if (why := _cut_memory(name, draft, units, taken, problems))
+    }
+    needed = tuple(why for name, why in refused.items() if (share := drafts[name].rule.memory) and share.required)
     resources = tuple(
         Resource(
             name=name,
@@ -197,6 +201,7 @@ def assign(inventory: Inventory, rules: Sequence[Rule], units: Mapping[ResourceN
             prepare=draft.rule.prepare,
             per_container=draft.rule.per_container,
             unit_bytes=draft.unit_bytes,
+            note=explain_unit(draft.devices, draft.rule.memory, draft.unit_bytes) if draft.rule.memory else "",
             straddle=draft.rule.memory is not None and draft.rule.memory.straddle,
             hints=draft.rule.memory is None or not draft.rule.memory.ids,
             terse=draft.rule.memory is not None and is_tight(draft.devices, draft.rule.memory, draft.unit_bytes),
@@ -205,7 +210,7 @@ def assign(inventory: Inventory, rules: Sequence[Rule], units: Mapping[ResourceN
         for name, draft in sorted(drafts.items())
         if draft.slots
     )
-    return Assignment(resources, tuple(hits), tuple(problems), frozenset(refused))
+    return Assignment(resources, tuple(hits), tuple(problems), refused, needed)
 
 
 def rule_of(resource: ResourceName, rules: Sequence[Rule]) -> Rule | None:
@@ -284,15 +289,15 @@ def _cut_memory(
     units: Mapping[ResourceName, int],
     taken: dict[SlotId, DeviceId],
     problems: list[str],
-) -> bool:
-    """Cuts the memory of a resource's devices, all with one unit. False if its list would not fit."""
+) -> str:
+    """Cuts the memory of a resource's devices, all with one unit. If its list would not fit: why it is not offered."""
     if draft.rule.memory is None:
-        return True
+        return ""
     try:
         draft.unit_bytes = settle_unit(draft.devices, draft.rule.memory, units.get(name))
     except Oversize as error:
-        problems.append(f"{name} is not offered: {error}")
-        return False
+        problems.append(why := f"{name} is not offered: {error}")
+        return why
     for device in draft.devices:
         try:
             slots = cut(device, draft.unit_bytes, draft.rule.memory.ids)
@@ -305,7 +310,7 @@ def _cut_memory(
             continue
         taken[short] = device.id
         draft.slots.extend(slots)
-    return True
+    return ""
 
 
 def _unique(devices: Iterable[Device]) -> tuple[list[Device], list[str]]:
