@@ -45,6 +45,8 @@ class Ledger:
         self.exclusive = False  # a device is offered in two forms
         self._claims: dict[tuple[ResourceName, SlotId], float] = {}  # handed out, and when
         self._units: dict[ResourceName, tuple[Share, int]] = {}  # of memory, as they are cut now
+        # What the assignment was made of: devices, rules, units.
+        self._basis: tuple[tuple[Device, ...], tuple[Rule, ...], Mapping[ResourceName, int]] | None = None
         self._held: Mapping[ResourceName, frozenset[SlotId]] | None = None  # as it was last known
 
     @property
@@ -120,10 +122,20 @@ class Ledger:
             # An earlier daemon may have cut with a unit that this one would not choose.
             if shares.get(name) is not None and name not in units and (unit := unit_in_use(slots)):
                 units[name] = unit
-        assignment = assign(inventory, rules, units)
+        assignment = self._again(inventory, rules, units) or assign(inventory, rules, units)
+        self._basis = inventory.devices, rules, units
         cuts = ((resource, rule_of(resource.name, rules)) for resource in assignment.resources if resource.unit_bytes)
         self._units |= {made.name: (rule.memory, made.unit_bytes) for made, rule in cuts if rule and rule.memory}
         return assignment
+
+    def _again(
+        self, inventory: Inventory, rules: tuple[Rule, ...], units: Mapping[ResourceName, int]
+    ) -> Assignment | None:
+        """As before, when only health has changed: rules do not look at it, and a fault must be told at once."""
+        if self._basis != (inventory.devices, rules, units) or len(inventory.by_id) != len(inventory.devices):
+            return None
+        resources = tuple(replace(made, inventory=inventory) for made in self.assignment.resources)
+        return replace(self.assignment, resources=resources)
 
     def claim(self, resource: ResourceName, slots: Iterable[SlotId], now_s: float) -> None:
         """Slots were just handed out. Counts until the kubelet can be expected to say so itself."""

@@ -29,6 +29,7 @@ class _Call(Struct, eq=False):
     answer: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
     started_s: float = field(default=-1.0)  # set by the thread
+    beats: bool = False  # it says now and then that it lives, and `started_s` is when it last did
 
 
 class Owner:
@@ -61,17 +62,28 @@ class Owner:
         call = _Call(name, lambda: fn(*args), deadline_s, loop.create_future(), loop)
         self._start()
         self._calls.put(call)
-        limit = asyncio.ensure_future(self._clock.sleep(deadline_s))
+        left_s = deadline_s
         try:
-            await asyncio.wait({call.answer, limit}, return_when=asyncio.FIRST_COMPLETED)
-            if call.answer.done():
-                answer: R = call.answer.result()
-                return answer
+            while left_s > 0:
+                limit = asyncio.ensure_future(self._clock.sleep(left_s))
+                try:
+                    await asyncio.wait({call.answer, limit}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    limit.cancel()
+                if call.answer.done():
+                    answer: R = call.answer.result()
+                    return answer
+                left_s = call.started_s + deadline_s - self._clock.monotonic() if call.beats else 0.0
             raise BackendError(self.stuck() or f"{self.name}: {name} had no turn within {deadline_s:.3g} s")
         finally:
             # Without effect on an answer that is there; a call that waits for its turn is skipped.
             call.answer.cancel()
-            limit.cancel()
+
+    def beat(self) -> None:
+        """On the thread, by a function that goes on and on: it lives, and its deadline counts from now."""
+        call = self._running
+        if call is not None:
+            call.started_s, call.beats = self._clock.monotonic(), True
 
     def close(self) -> None:
         """Ends the thread after what it is doing now. Never waits: a stuck call must not hold up an exit."""

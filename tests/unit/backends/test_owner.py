@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Iterator
 
@@ -90,6 +91,29 @@ async def test_a_call_past_its_deadline_is_an_error_that_says_what_and_how_long(
 ) -> None:
     await stick(owner, library, clock)
     assert owner.stuck() == "nvml: query has not answered for 5 s"
+
+
+async def test_a_call_that_says_now_and_then_that_it_lives_may_go_on(owner: Owner, clock: FakeClock) -> None:
+    turns: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def go_on() -> str:
+        while turns.get(timeout=30):
+            owner.beat()
+            heard.put(True)
+        return "over"
+
+    call = asyncio.create_task(owner.call(go_on, deadline_s=5))
+    for _ in range(4):
+        await clock.advance(4)
+        turns.put(True)
+        await asyncio.to_thread(heard.get, timeout=30)
+    assert owner.stuck() == ""
+    assert not call.done()
+    await clock.advance(5)
+    with pytest.raises(BackendError, match=r"^nvml: go_on has not answered for 5 s$"):
+        await call
+    turns.put(False)
 
 
 async def test_calls_behind_a_stuck_one_fail_at_once(owner: Owner, library: Library, clock: FakeClock) -> None:

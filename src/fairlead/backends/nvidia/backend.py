@@ -6,8 +6,8 @@ One thread asks (`Driver`), the other waits for events (`Events`). A session is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -67,6 +67,7 @@ class NvidiaBackend:
         self._late = False  # a probe was given up, or is under way
         self._renew = False  # the session is of no more use
         self._turn = asyncio.Lock()  # who holds it may use the listener's thread
+        self._wanted = 0  # how many want it from the wait for events
         self._wants_cdi = any(way.cdi for way in options.ways)
         dev = f"{options.host_root.rstrip('/')}/dev"
         self._directories = [dev, f"{dev}/nvidia-caps", *([options.cdi.directory] if self._wants_cdi else [])]
@@ -131,7 +132,7 @@ class NvidiaBackend:
         if self._listener.stuck():
             return
         self._listening.clear()
-        async with self._turn:
+        async with self._interrupting():
             if not self._listener.stuck():
                 deadline_s = self._options.health.event_wait + SLACK_S
                 await self._listener.call(self._events.close, deadline_s=deadline_s, what="the end of events")
@@ -148,7 +149,7 @@ class NvidiaBackend:
         fresh = [gpu.uuid for gpu in look.gpus if not opened or gpu.uuid not in self._heard]
         if opened and (not fresh or self._listener.stuck()):
             return
-        async with self._turn:
+        async with self._interrupting():
             try:
                 if opened:
                     self._unheard += await self._listener.call(self._events.add, fresh, what="the start of more events")
@@ -161,6 +162,16 @@ class NvidiaBackend:
                 return
         self._heard = {*fresh, *(self._heard if opened else ())}
         self._listening.set()
+
+    @asynccontextmanager
+    async def _interrupting(self) -> AsyncIterator[None]:
+        """Has the turn, as soon as the wait that is under way is over."""
+        self._wanted += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._wanted -= 1
 
     # --- Health ---------------------------------------------------------------------------------------------------
 
@@ -216,18 +227,30 @@ class NvidiaBackend:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._tell, report, sink)
 
-        while True:
-            await self._listening.wait()
-            wait_s = self._options.health.event_wait
-            try:
-                async with self._turn:
-                    if not self._listening.is_set():
-                        continue
-                    await self._listener.call(
-                        self._events.wait, wait_s, tell, deadline_s=wait_s + SLACK_S, what="the event wait"
-                    )
-            except NvmlError as error:
-                await self._event_error(error, sink)
+        def go_on() -> bool:
+            self._listener.beat()
+            return not self._wanted and not left
+
+        left = False
+        wait_s = self._options.health.event_wait
+        try:
+            while True:
+                await self._listening.wait()
+                try:
+                    async with self._turn:
+                        if self._listening.is_set():
+                            await self._listener.call(
+                                self._events.wait,
+                                wait_s,
+                                tell,
+                                go_on,
+                                deadline_s=wait_s + SLACK_S,
+                                what="the event wait",
+                            )
+                except NvmlError as error:
+                    await self._event_error(error, sink)
+        finally:
+            left = True  # the thread sees it after its present wait
 
     async def _event_error(self, error: NvmlError, sink: Sink) -> None:
         """An error of the wait says nothing of any one GPU. They are asked, and that decides."""

@@ -68,19 +68,23 @@ class Events:
                 problems.append(f"{uuid}: {why}; only probes tell of its faults")
         return tuple(problems)
 
-    def wait(self, timeout_s: float, tell: Callable[[Report], None]) -> None:
-        """Tells what happens, each event as soon as it is known. NvmlError when the set is of no more use."""
-        if self._nvml is None or self._set is None:
-            return
+    def wait(self, timeout_s: float, tell: Callable[[Report], None], go_on: Callable[[], bool]) -> None:
+        """Tells what happens, each event as soon as it is known. NvmlError when the set is of no more use.
+
+        Asks after each wait whether to go on: one that ends without an event costs the loop nothing.
+        """
         self.waiting = True
         try:
-            event = self._nvml.wait(self._set, int(timeout_s * 1000))
-            told = 0
-            while event is not None:
-                if uuid := self._uuids.get(event.device):
-                    tell(Report(uuid, event.kind, event.data, event.gi, event.ci))
-                told += 1
-                event = self._nvml.wait(self._set, 0) if told < _AT_ONCE else None
+            while self._nvml is not None and self._set is not None and not self.ending:
+                event = self._nvml.wait(self._set, int(timeout_s * 1000))
+                told = 0
+                while event is not None:
+                    if uuid := self._uuids.get(event.device):
+                        tell(Report(uuid, event.kind, event.data, event.gi, event.ci))
+                    told += 1
+                    event = self._nvml.wait(self._set, 0) if told < _AT_ONCE else None
+                if not go_on():
+                    return
         finally:
             self.waiting = False
             if self.ending:

@@ -62,19 +62,49 @@ def listening(nvml: Scripted) -> Events:
     return events
 
 
+def once() -> bool:
+    return False
+
+
+def test_waits_follow_each_other_until_somebody_wants_the_thread() -> None:
+    events = listening(Scripted(None, xid(1, 48), None, None, xid(2, 79)))
+    heard: list[Report] = []
+    asked: list[int] = []
+
+    def go_on() -> bool:
+        asked.append(len(heard))
+        return len(asked) < 3
+
+    events.wait(5, heard.append, go_on)
+    assert heard == [Report("GPU-1", XID, 48)]
+    assert asked == [0, 1, 1]
+
+
+def test_a_wait_that_goes_on_ends_with_the_plugin() -> None:
+    nvml = Scripted()
+    events = listening(nvml)
+
+    def go_on() -> bool:
+        events.ending = True
+        return True
+
+    events.wait(5, lambda _: None, go_on)
+    assert (nvml.sessions, nvml.sets, events.waiting) == (0, 0, False)
+
+
 def test_what_happened_at_once_is_told_in_one_wait() -> None:
     events = listening(Scripted(xid(1, 48), xid(2, 79), xid(9, 79), None))
     heard: list[Report] = []
-    events.wait(5, heard.append)
+    events.wait(5, heard.append, once)
     assert heard == [Report("GPU-1", XID, 48), Report("GPU-2", XID, 79)]
-    events.wait(5, heard.append)
+    events.wait(5, heard.append, once)
     assert len(heard) == 2
 
 
 def test_an_event_is_told_before_the_driver_is_asked_for_the_next() -> None:
     nvml = Scripted(xid(1, 48), xid(2, 79), None)
     left: list[int] = []
-    listening(nvml).wait(5, lambda _: left.append(len(nvml.waits)))
+    listening(nvml).wait(5, lambda _: left.append(len(nvml.waits)), once)
     assert left == [2, 1]
 
 
@@ -82,9 +112,9 @@ def test_an_error_behind_an_event_is_told_after_it() -> None:
     events = listening(Scripted(xid(1, 79), lost()))
     heard: list[Report] = []
     with pytest.raises(NvmlError, match="GPU is lost"):
-        events.wait(5, heard.append)
+        events.wait(5, heard.append, once)
     assert heard == [Report("GPU-1", XID, 79)]
-    events.wait(5, heard.append)
+    events.wait(5, heard.append, once)
     assert len(heard) == 1
 
 
@@ -93,7 +123,7 @@ def test_everything_is_let_go_at_the_end_of_a_wait() -> None:
     events = listening(nvml)
     assert (nvml.sessions, nvml.sets) == (1, 1)
     events.ending = True
-    events.wait(5, lambda _: None)
+    events.wait(5, lambda _: None, once)
     assert (nvml.sessions, nvml.sets) == (0, 0)
     events.close()
     assert (nvml.sessions, nvml.sets) == (0, 0)
