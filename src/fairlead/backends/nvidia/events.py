@@ -6,6 +6,7 @@ waits are kept by NVML as long as the set is open.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
@@ -16,6 +17,8 @@ from fairlead.backends.nvidia.nvml import DOUBLE_BIT, NOT_SUPPORTED, UNAVAILABLE
 
 WANTED = XID | DOUBLE_BIT | UNAVAILABLE
 _AT_ONCE = 256  # a storm is told in parts
+# The loop has a fault to tell the kubelet of. Two threads that want the interpreter would wait for each other.
+_BREATH_S = 0.002
 
 
 class Report(Struct, frozen=True):
@@ -29,7 +32,8 @@ class Report(Struct, frozen=True):
 
 
 class Events:
-    def __init__(self) -> None:
+    def __init__(self, rest: Callable[[float], None] = time.sleep) -> None:
+        self._rest = rest
         self._nvml: Nvml | None = None
         self._set: EventSet | None = None
         self._uuids: dict[Handle, str] = {}
@@ -81,6 +85,8 @@ class Events:
                 while event is not None:
                     if uuid := self._uuids.get(event.device):
                         tell(Report(uuid, event.kind, event.data, event.gi, event.ci))
+                    if not told:
+                        self._rest(_BREATH_S)
                     told += 1
                     event = self._nvml.wait(self._set, 0) if told < _AT_ONCE else None
                 if not go_on():
