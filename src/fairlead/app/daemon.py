@@ -277,8 +277,10 @@ class Daemon:
             await self.clock.sleep(EXCLUSIVE_INTERVAL_S if self.ledger.exclusive else HOLDERS_INTERVAL_S)
             # Not known is not the same as nobody: the kubelet may have been away when we asked.
             if self.ledger.waiting or isinstance(self.holdings, Unknown):
+                before = self.holdings
                 await self.read_holders()
-                self.refresh()
+                if self.ledger.waiting or self.holdings != before:
+                    self.refresh()
 
     async def read_holders(self, timeout_s: float = HOLDERS_DEADLINE_S) -> None:
         path = self.loaded.config.kubelet.pod_resources

@@ -16,14 +16,15 @@ from msgspec.structs import replace
 from fairlead.app.sound import check_findings, check_verdict
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
-from fairlead.model.errors import FairleadError
+from fairlead.model.errors import BackendError, FairleadError
 from fairlead.model.health import Cause, CauseKind, Condition
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId
-from fairlead.model.ports import Backend, Clock, Closes, EditsGrants, Prepares, Probes, Waits, Watches
+from fairlead.model.ports import Backend, Clock, Closes, EditsGrants, Prepares, Probes, ProbesAll, Waits, Watches
 from fairlead.policy import health
 
 RETRY_S = 5.0
+_UNTOLD = BackendError("the backend says nothing of it")
 
 Record = Callable[..., None]
 
@@ -75,6 +76,7 @@ class Source:
         self.prepare = backend.prepare if isinstance(backend, Prepares) else None
         self.wait_for = backend.wait_for if isinstance(backend, Waits) else None
         self._probing = backend if isinstance(backend, Probes) else None
+        self._probing_all = backend if isinstance(backend, ProbesAll) else None
 
     @property
     def conditions(self) -> Mapping[DeviceId, Condition]:
@@ -167,7 +169,9 @@ class Source:
         await self.first_scan.wait()
         while True:
             probing = self._probing
-            if probing is not None and getattr(probing, "one_at_a_time", False):
+            if self._probing_all is not None:
+                await self._probe_all(self._probing_all)
+            elif probing is not None and getattr(probing, "one_at_a_time", False):
                 for device in self.findings.devices:
                     await self._probe(probing, device)
             elif probing is not None:
@@ -178,24 +182,47 @@ class Source:
             await self._clock.sleep(self.tempo.probe_interval_s)
 
     async def _probe(self, backend: Probes, device: Device) -> None:
+        cause: Cause | Exception | None
         try:
             async with asyncio.timeout(self.tempo.probe_deadline_s):
                 cause = check_verdict(await backend.probe(device))
         except TimeoutError:
-            message = f"the device has not answered in {self.tempo.probe_deadline_s:g} s"
-            cause = Cause("probe-timeout", CauseKind.TRANSIENT, message)
-        except Exception as error:  # noqa: BLE001 - as above; no data is not unhealthy
-            reason = str(error) if isinstance(error, FairleadError) else f"{type(error).__name__}: {error}"
+            cause = self._late()
+        except Exception as error:  # noqa: BLE001 - as above
+            cause = error
+        self._heed(device, cause)
+
+    async def _probe_all(self, backend: ProbesAll) -> None:
+        devices = self.findings.devices
+        found: Mapping[DeviceId, Cause | Exception | None]
+        try:
+            async with asyncio.timeout(self.tempo.probe_deadline_s):
+                said = await backend.probe_all(devices)
+            found = {id_: word if isinstance(word, Exception) else check_verdict(word) for id_, word in said.items()}
+        except TimeoutError:
+            found = dict.fromkeys((device.id for device in devices), self._late())
+        except Exception as error:  # noqa: BLE001 - as above
+            found = dict.fromkeys((device.id for device in devices), error)
+        for device in devices:
+            self._heed(device, found.get(device.id, _UNTOLD))
+
+    def _late(self) -> Cause:
+        message = f"the device has not answered in {self.tempo.probe_deadline_s:g} s"
+        return Cause("probe-timeout", CauseKind.TRANSIENT, message)
+
+    def _heed(self, device: Device, verdict: Cause | Exception | None) -> None:
+        if isinstance(verdict, Exception):  # no data is not unhealthy
+            reason = str(verdict) if isinstance(verdict, FairleadError) else f"{type(verdict).__name__}: {verdict}"
             if self._unprobed.get(device.id) != reason:
                 self._unprobed[device.id] = reason
                 self._record("probe-failed", device=device.id, reason=reason)
             self._judge(device.id, health.tick)
             return
         self._unprobed.pop(device.id, None)
-        if cause is None:
+        if verdict is None:
             self._judge(device.id, health.clean)
         else:
-            self.fault(device.id, cause)
+            self.fault(device.id, verdict)
 
     async def _watch_loop(self, backend: Watches) -> None:
         await self.first_scan.wait()  # a report before it would be of an unknown device

@@ -8,7 +8,6 @@ nothing is lost but speed: whoever uses them looks by itself as well, now and th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import signal
@@ -26,6 +25,7 @@ class Notices:
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.on_change = on_change
+        self.complete = False  # every directory that is wanted is armed: nothing there goes unnoticed
         self._fds: dict[str, int] = {}
 
     def arm(self, directories: Iterable[str | os.PathLike[str]]) -> None:
@@ -35,6 +35,7 @@ class Notices:
             os.close(self._fds.pop(directory))
         for directory in wanted - self._fds.keys():
             self._open(directory)
+        self.complete = wanted == self._fds.keys()
 
     def close(self) -> None:
         for fd in self._fds.values():
@@ -55,9 +56,12 @@ class Notices:
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError, RuntimeError):
             return
-        self._fds[directory] = fd
-        with contextlib.suppress(OSError):
+        try:
             fcntl.fcntl(fd, fcntl.F_NOTIFY, CHANGES)
+        except OSError:
+            os.close(fd)
+        else:
+            self._fds[directory] = fd
 
     def _stands(self, directory: str) -> bool:
         try:

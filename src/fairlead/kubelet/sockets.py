@@ -17,8 +17,9 @@ from fairlead.model.errors import HostError
 from fairlead.model.ports import Clock
 
 KUBELET_SOCKET = "kubelet.sock"
-# The net under the kernel's notices: a look in quiet times, and a quicker one while a unit waits for a kubelet, never
-# later than this share of the wait so far.
+# The net under the kernel's notices: a look now and then; oftener where notices cannot be had; and a quicker one while
+# a unit waits for a kubelet, never later than this share of the wait so far.
+QUIET_S = 20.0
 POLL_S = 2.0
 HURRY_MIN_S = 0.002
 HURRY_MAX_S = 0.25
@@ -92,7 +93,7 @@ class SocketWatch:
     def pause_s(self) -> float:
         """How long until the next look."""
         if not self._waiting:
-            return POLL_S
+            return QUIET_S if self._notices.complete else POLL_S
         waited_s = self._clock.monotonic() - self._waiting_since_s
         return min(HURRY_MAX_S, max(HURRY_MIN_S, waited_s * HURRY_SHARE))
 

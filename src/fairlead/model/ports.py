@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from fairlead.model.device import Device
@@ -53,6 +53,15 @@ class Probes(Protocol):
     """
 
     async def probe(self, device: Device) -> Cause | None: ...
+
+
+@runtime_checkable
+class ProbesAll(Protocol):
+    """A backend that can ask all of its devices in one go, for the price of one. The deadline is for all of them."""
+
+    async def probe_all(self, devices: Sequence[Device]) -> Mapping[DeviceId, Cause | Exception | None]:
+        """What is wrong with each; an exception where there is no data."""
+        ...
 
 
 @runtime_checkable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -181,6 +181,56 @@ async def test_probes_that_share_a_thread_do_not_wait_on_each_others_time():
     async with running(backend) as rig:
         await rig.clock.advance(0)
         assert order[:4] == ["a begins", "a ends", "b begins", "b ends"]
+
+
+async def test_devices_that_are_asked_in_one_go_each_have_their_answer():
+    backend = Probed("a", "b", "c", "d")
+    rounds: list[list[str]] = []
+
+    async def probe_all(devices: Sequence[Device]) -> dict[str, Cause | Exception | None]:
+        rounds.append([device.id for device in devices])
+        return {"a": None, "b": Cause("xid-48", CauseKind.NEEDS_RESET), "c": BackendError("not asked: it hangs")}
+
+    backend.probe_all = probe_all  # type: ignore[attr-defined]  # as a backend may
+    async with running(backend) as rig:
+        await rig.clock.advance(5)
+        assert rounds == [["a", "b", "c", "d"]] * 2
+        assert [rig.health(device) for device in "abcd"] == [
+            Health.HEALTHY,
+            Health.UNHEALTHY,
+            Health.HEALTHY,
+            Health.HEALTHY,
+        ]
+        assert rig.kinds().count("probe-failed") == 2  # c and d, each told once
+
+
+@pytest.mark.parametrize("junk", [None, {"a": True}, BackendError("the driver is gone")])
+async def test_junk_for_all_is_no_data_for_any(junk: Any):
+    backend = Probed("a", "b")
+
+    async def probe_all(devices: Sequence[Device]) -> Any:
+        if isinstance(junk, Exception):
+            raise junk
+        return junk
+
+    backend.probe_all = probe_all  # type: ignore[attr-defined]  # as a backend may
+    async with running(backend) as rig:
+        await rig.clock.advance(50)
+        assert rig.source.problem == ""
+        assert [rig.health(device) for device in "ab"] == [Health.HEALTHY] * 2
+        assert rig.kinds().count("probe-failed") == 2
+
+
+async def test_devices_that_do_not_answer_in_one_go_are_late_together():
+    backend = Probed("a", "b")
+
+    async def probe_all(devices: Sequence[Device]) -> Any:
+        await asyncio.Event().wait()
+
+    backend.probe_all = probe_all  # type: ignore[attr-defined]  # as a backend may
+    async with running(backend) as rig:
+        await rig.source._probe_all(backend)  # type: ignore[arg-type]  # as above
+        assert [rig.health(device) for device in "ab"] == [Health.SUSPECT] * 2
 
 
 async def test_it_scans_again_by_time_and_when_asked():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.clock import FakeClock
 
-from fairlead.kubelet.sockets import HURRY_MAX_S, HURRY_MIN_S, POLL_S, DirectoryLock, SocketWatch, identity
+from fairlead.kubelet.sockets import HURRY_MAX_S, HURRY_MIN_S, POLL_S, QUIET_S, DirectoryLock, SocketWatch, identity
 from fairlead.model.errors import HostError
 
 
@@ -87,7 +87,7 @@ async def test_the_look_is_slow_until_somebody_waits_then_quick_then_slower(kube
         watch.hurry("me", waits=True)  # still the same wait
         assert watch.pause_s == HURRY_MAX_S
         watch.hurry("me", waits=False)
-        assert watch.pause_s == POLL_S
+        assert watch.pause_s == QUIET_S
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -117,9 +117,11 @@ async def test_a_replaced_directory_is_watched_again(kubelet_root: Path):
     running = asyncio.create_task(watch.run())
     await clock.advance(0)
     directory.rmdir()
-    await clock.advance(POLL_S)
+    await clock.advance(QUIET_S)
+    assert watch.pause_s == POLL_S  # there is nothing that could give notice
     directory.mkdir()
     await clock.advance(POLL_S)
+    assert watch.pause_s == QUIET_S
     with listen(directory / "a.sock"):
         await asyncio.wait_for(changed.wait(), 10)
     running.cancel()

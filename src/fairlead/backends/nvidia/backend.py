@@ -6,7 +6,7 @@ One thread asks (`Driver`), the other waits for events (`Events`). A session is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,6 +31,7 @@ from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import BackendError
 from fairlead.model.health import Cause
 from fairlead.model.inventory import Findings, Links
+from fairlead.model.names import DeviceId
 from fairlead.model.ports import Clock, Sink
 
 if TYPE_CHECKING:
@@ -176,18 +177,22 @@ class NvidiaBackend:
     # --- Health ---------------------------------------------------------------------------------------------------
 
     async def probe(self, device: Device) -> Cause | None:
-        """One call for all GPUs of a round. A GPU that hangs is told of; the others then have no data."""
+        verdict = (await self.probe_all((device,)))[device.id]
+        if isinstance(verdict, Exception):
+            raise verdict
+        return verdict
+
+    async def probe_all(self, devices: Sequence[Device]) -> Mapping[DeviceId, Cause | Exception | None]:
+        """One call for all GPUs. A GPU that hangs is told of; those that were not asked then have no data."""
         if not self._faults.beyond_xids or self._look.kind is not Kind.NVML:
-            return None
-        gpu = device.parent or device.id
-        if not self._verdicts.has(device.id, gpu):
-            try:
-                await self._probe_all()
-            except BackendError as error:
-                # Those that were asked before it hung have their answers.
-                if not self._verdicts.has(device.id, gpu):
-                    raise BackendError(f"not asked: {error}") from None
-        return self._verdicts.take(device.id, gpu)
+            return dict.fromkeys((device.id for device in devices), None)
+        failure = BackendError("not asked: the driver does not know it")
+        try:
+            await self._probe_all()
+        except BackendError as error:
+            failure = BackendError(f"not asked: {error}")
+        found = self._verdicts.found
+        return {device.id: found.get(device.parent or device.id, failure) for device in devices}
 
     async def _probe_all(self) -> None:
         gpus = (*self._look.gpus, *self._look.lost)

@@ -1,7 +1,6 @@
 """Verdicts: what each GPU answered when it was last asked how it is.
 
-All GPUs are asked in one call to the thread, and each device takes its answer once: a round of probes is one call,
-however many slots there are.
+All GPUs are asked in one call to the thread: a round of probes is one call, however many devices are cut from them.
 """
 
 from __future__ import annotations
@@ -29,30 +28,22 @@ class Verdicts:
     def __init__(self, driver: Driver, table: Faults) -> None:
         self._driver = driver
         self._table = table
-        self._found: dict[str, Cause | None] = {}  # by the GPU's UUID
-        self._taken: set[str] = set()  # devices that have had their answer
+        self.found: dict[str, Cause | None] = {}  # by the GPU's UUID
         self._ill: set[str] = set()  # GPUs that had a fault which needs a reset
 
     def ask(self, gpus: Sequence[Gpu]) -> None:
         """On the owner thread. Each answer counts as soon as it is there: a later one may hang."""
-        self._found, self._taken = {}, set()
+        self.found = {}
         for gpu in gpus:
-            self._found[gpu.uuid] = self._ask(gpu.uuid)
-
-    def has(self, device: str, gpu: str) -> bool:
-        return gpu in self._found and device not in self._taken
-
-    def take(self, device: str, gpu: str) -> Cause | None:
-        self._taken.add(device)
-        return self._found.get(gpu)
+            self.found[gpu.uuid] = self._ask(gpu.uuid)
 
     def bad(self) -> Iterator[tuple[str, Cause]]:
-        yield from ((gpu, cause) for gpu, cause in self._found.items() if cause is not None)
+        yield from ((gpu, cause) for gpu, cause in self.found.items() if cause is not None)
 
     def hangs(self, gpu: str) -> None:
         """The driver went to ask this GPU and did not come back."""
         if gpu:
-            self._found, self._taken = {**self._found, gpu: self._table.of(faults.HANG)[0]}, set()
+            self.found = {**self.found, gpu: self._table.of(faults.HANG)[0]}
 
     def remember(self, gpu: str, cause: Cause) -> None:
         """From now on the driver is asked too whether this GPU waits for a reset: that it answers proves nothing."""

@@ -18,6 +18,7 @@ from tests.unit.backends.sink import Notes
 
 from fairlead.backends.nvidia import NvidiaBackend, events
 from fairlead.model.errors import BackendError
+from fairlead.model.health import Cause
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ async def test_nothing_is_watched_where_all_checks_are_off(node: Node) -> None:
         found = await backend.discover()
         node.xid(0, 79)
         node.lose(1)
-        assert [await backend.probe(device) for device in found.devices] == [None, None, None]
+        assert [*(await backend.probe_all(found.devices)).values()] == [None, None, None]
         assert notes.lines == []
 
 
@@ -107,10 +108,10 @@ async def test_a_lost_gpu_is_told_at_once_and_its_neighbours_are_well(node: Node
         node.lose(1)
         node.xid(2, 31)  # wakes the wait, as the real driver's own XID would
         await notes.wait_for("fault", uuid(node, 1), "gpu-lost")
-        causes = [await backend.probe(device) for device in found.devices]
-        assert [cause.code if cause else None for cause in causes] == [None, "gpu-lost", None]
+        causes = [*(await backend.probe_all(found.devices)).values()]
+        assert [cause.code if isinstance(cause, Cause) else cause for cause in causes] == [None, "gpu-lost", None]
         node.find(1)
-        assert [await backend.probe(device) for device in found.devices] == [None, None, None]
+        assert [*(await backend.probe_all(found.devices)).values()] == [None, None, None]
 
 
 async def test_an_error_of_the_event_set_withdraws_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

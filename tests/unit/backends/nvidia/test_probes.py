@@ -46,7 +46,7 @@ def verdicts(driver: Scripted) -> Verdicts:
 
 def verdict(verdicts: Verdicts) -> str | None:
     verdicts.ask([GPU])
-    cause = verdicts.take(GPU.uuid, GPU.uuid)
+    cause = verdicts.found[GPU.uuid]
     return cause.code if cause else None
 
 
@@ -69,17 +69,8 @@ def test_a_gpu_that_fell_is_not_clean_while_the_driver_wants_a_reset(driver: Scr
     assert verdict(verdicts) is None
 
 
-def test_a_round_is_one_question_however_many_devices_a_gpu_has(driver: Scripted, verdicts: Verdicts) -> None:
-    verdicts.ask([GPU])
-    for slot in ("MIG-1", "MIG-2", "MIG-3"):
-        assert verdicts.has(slot, GPU.uuid)
-        verdicts.take(slot, GPU.uuid)
-        assert not verdicts.has(slot, GPU.uuid)  # the next round asks again
-    assert driver.asked == 1
-
-
 def test_a_hang_replaces_no_answer_of_another_gpu(verdicts: Verdicts) -> None:
     verdicts.ask([GPU])
     verdicts.hangs("GPU-1")
-    assert verdicts.take("GPU-0", "GPU-0") is None
+    assert verdicts.found["GPU-0"] is None
     assert [(gpu, cause.code) for gpu, cause in verdicts.bad()] == [("GPU-1", "nvml-hang")]
