@@ -223,12 +223,17 @@ async def test_junk_for_all_is_no_data_for_any(junk: Any):
 
 async def test_devices_that_do_not_answer_in_one_go_are_late_together():
     backend = Probed("a", "b")
+    hangs = False
 
     async def probe_all(devices: Sequence[Device]) -> Any:
-        await asyncio.Event().wait()
+        if hangs:
+            await asyncio.Event().wait()
+        return dict.fromkeys("ab")
 
     backend.probe_all = probe_all  # type: ignore[attr-defined]  # as a backend may
     async with running(backend) as rig:
+        await rig.clock.advance(0)
+        hangs = True
         await rig.source._probe_all(backend)  # type: ignore[arg-type]  # as above
         assert [rig.health(device) for device in "ab"] == [Health.SUSPECT] * 2
 
