@@ -2,34 +2,76 @@
 
 asyncio takes ssl if it is there: 2 MB and 10 ms, for a daemon on unix sockets. msgspec takes typing_extensions if it is
 there, which other packages may have brought. Some modules asyncio, msgspec and pathlib import for a line that a
-daemon does not come by, another 2 MB: whoever first uses one loads it.
+daemon does not come by, another 4 MB and 20 ms: whoever first uses one loads it. Where a library wants a word of one
+while it is imported itself, that word is given here.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from threading import RLock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.abc import Loader
 
+CO_COROUTINE = 0x80  # a flag of code, as in `inspect`
+
+
+def is_coroutine_function(function: Any) -> bool:
+    """As `inspect` has it. asyncio asks it of every handler of a signal."""
+    while (wrapped := getattr(function, "func", None)) is not None:  # a partial
+        function = wrapped
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code is not None and bool(code.co_flags & CO_COROUTINE)
+
+
+class Logger:
+    """A logger by name. `logging` is loaded when there is something to log."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def debug(self, *args: Any, **keys: Any) -> None:
+        if not isinstance(sys.modules["logging"], Postponed):  # else nobody has asked for debug lines
+            self.__getattr__("debug")(*args, **keys)
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module("logging").Logger.manager.getLogger(self._name), attribute)
+
+
+def _late(module: str, function: str) -> Callable[..., Any]:
+    def call(*args: Any, **keys: Any) -> Any:
+        _fill(sys.modules[module])  # what stood there was this
+        return getattr(sys.modules[module], function)(*args, **keys)
+
+    return call
+
+
 IN_PASSING = ("ssl", "typing_extensions")
-LATER = frozenset(
-    {
-        "asyncio.sslproto",
-        "asyncio.staggered",
-        "inspect",  # brings ast and dis
-        "ipaddress",
-        "linecache",  # brings tokenize
-        "locale",
-        "msgspec.inspect",
-        "textwrap",
-    }
-)
+# Modules that can wait, each with the words of it that its importers want at once.
+LATER: Mapping[str, Mapping[str, Any]] = {
+    "asyncio.sslproto": {},
+    "asyncio.staggered": {},
+    "concurrent.futures": {name: name for name in ("FIRST_COMPLETED", "FIRST_EXCEPTION", "ALL_COMPLETED")},
+    "inspect": {"iscoroutinefunction": is_coroutine_function},  # brings ast and dis
+    "ipaddress": {},
+    "linecache": {},  # brings tokenize
+    "locale": {},
+    "logging": {"getLogger": Logger, "DEBUG": 10},
+    "msgspec.inspect": {},
+    "ntpath": {},
+    "platform": {"system": lambda: os.uname().sysname},
+    "subprocess": {"PIPE": -1, "STDOUT": -2, "DEVNULL": -3},
+    "textwrap": {},
+    "traceback": {"extract_stack": _late("traceback", "extract_stack")},
+    "urllib.parse": {"quote_from_bytes": _late("urllib.parse", "quote_from_bytes")},
+}
 _LOCK = RLock()
 
 
@@ -59,12 +101,16 @@ class Postponed(ModuleType):
         # Names of this kind are asked for by the import system itself.
         if name.startswith("__"):
             raise AttributeError(name)
-        with _LOCK:  # another thread has it all, or none of it
-            loader = self.__dict__.pop("loader", None)
-            if loader is not None:
-                loader.exec_module(self)
-                self.__class__ = ModuleType  # type: ignore[assignment]  # a plain one from now on
+        _fill(self)
         return ModuleType.__getattribute__(self, name)
+
+
+def _fill(module: ModuleType) -> None:
+    with _LOCK:  # another thread has it all, or none of it
+        loader = module.__dict__.pop("loader", None) if isinstance(module, Postponed) else None
+        if loader is not None:
+            loader.exec_module(module)
+            module.__class__ = ModuleType  # a plain one from now on
 
 
 class _Finder:
@@ -86,3 +132,4 @@ class _Postponing:
     def exec_module(self, module: Postponed) -> None:
         assert module.__spec__ is not None
         module.loader = module.__loader__ = module.__spec__.loader = self._loader
+        module.__dict__.update(LATER[module.__name__])

@@ -1,7 +1,5 @@
 """What can be configured. Their descriptions are the reference: schema, `config explain` and docs come from here."""
 
-from __future__ import annotations
-
 import enum
 from typing import Annotated, Any
 

@@ -45,6 +45,49 @@ print('inspect' in postponed(), type(inspect).__name__)
     assert run(code).splitlines() == ["True Get None", "False module"]
 
 
+def test_words_that_were_given_in_advance_mean_what_they_mean():
+    code = """
+import concurrent.futures, inspect, platform, subprocess, urllib.parse, functools, traceback
+given = {name: dict(words) for name, words in lean.LATER.items() if words}
+async def coroutine(): pass
+class Thing:
+    async def method(self): pass
+    def plain(self): pass
+samples = [coroutine, Thing().method, Thing().plain, functools.partial(coroutine), functools.partial(Thing), len, Thing]
+ours = [lean.is_coroutine_function(each) for each in samples]
+stack = traceback.extract_stack()
+quoted = urllib.parse.quote_from_bytes(b'a b')
+for name in given:
+    lean._fill(sys.modules[name])
+same = [given[name][word] == getattr(sys.modules[name], word) for name in given for word in given[name]
+        if not callable(given[name][word])]
+print(len(same) > 5, set(same), given['platform']['system']() == platform.system(), quoted)
+print(ours == [inspect.iscoroutinefunction(each) for each in samples], stack[0].name)
+print(postponed() & given.keys() or 'nothing')
+"""
+    assert run(code).splitlines() == ["True {True} True a%20b", "True <module>", "nothing"]
+
+
+def test_what_asyncio_logs_is_logged():
+    code = """
+import asyncio, logging
+from asyncio.log import logger
+logger.debug('nobody listens')
+print('logging' in postponed())
+logging.basicConfig(stream=sys.stdout, format='%(name)s: %(message)s', level=logging.DEBUG)
+logger.debug('somebody does')
+logger.error('this is wrong')
+print(asyncio.run(asyncio.to_thread(lambda: 5)))
+"""
+    assert run(code).splitlines() == [
+        "True",
+        "asyncio: somebody does",
+        "asyncio: this is wrong",
+        "asyncio: Using selector: EpollSelector",
+        "5",
+    ]
+
+
 def test_threads_that_use_it_at_once_all_get_it_whole():
     code = """
 import inspect

@@ -1,7 +1,5 @@
 """What people may write about NVIDIA GPUs: how they are found, how they are watched, what a container gets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
