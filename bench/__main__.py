@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import contestants, measure, memory, nvidia, placement, report
+from bench import assign, contestants, measure, memory, nvidia, placement, report
 from bench.process import PluginFailedError
 from bench.rows import BUSY_LOAD, OURS, TRANSPORT, Results
 from tests import toolchain
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bench.contestants import Contestant
     from bench.measure import Effort, OpenKubelet
 
-GROUPS = ("start", "calls", "restart", "memory", "idle", "slots", "placement", "units", "nvidia")
+GROUPS = ("start", "calls", "restart", "memory", "idle", "slots", "placement", "units", "assign", "nvidia")
 SLOTS = 60_000
 
 
@@ -71,8 +71,16 @@ class Bench:
                 self.results.add(OURS, numbers)
         if "units" in self.groups:
             self.sheets.append(await memory.run(self.effort, self.open_kubelet, self.say))
+        if "assign" in self.groups:
+            await self.run_assign()
         if "nvidia" in self.groups:
             await self.run_nvidia()
+
+    async def run_assign(self) -> None:
+        if reason := assign.missing():
+            self.notes.append(f"assignment was not measured: {reason}")
+            return
+        self.sheets.append(await assign.run(self.effort, self.open_kubelet, self.say))
 
     async def run_nvidia(self) -> None:
         if reason := nvidia.missing():
