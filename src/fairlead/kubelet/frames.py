@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -31,13 +32,13 @@ def encode_devices(resource: Resource, known: Pieces) -> Pieces:
 
     So a fault on one device costs the encoding of its own slots, not of 60,000.
     """
-    inventory = resource.inventory
+    devices, unfit = resource.inventory.by_id, resource.inventory.sick
     sick = dp.UNWELL if resource.terse else dp.UNHEALTHY
     pieces: dict[DeviceId, Piece] = {}
     for name, slots in resource.slots_of.items():
-        device = inventory.by_id.get(name)
+        device = devices.get(name)
         numa = device.numa_nodes if device is not None and resource.hints else ()
-        usable = inventory.condition(name).health.usable
+        usable = name not in unfit
         piece = known.get(name)
         same = piece is not None and (piece.usable, piece.numa, piece.sick) == (usable, numa, sick)
         if piece is None or not same or piece.slots != slots:
@@ -59,9 +60,8 @@ def _encode_slots(slots: tuple[Slot, ...], *, usable: bool, numa: tuple[int, ...
     """All slots of a device share health and topology, so that tail is encoded once and the id is put in front of it:
     60,000 slots take a fraction of what 60,000 message objects would.
     """
-    topology = dp.TopologyInfo(nodes=tuple(dp.NUMANode(id=node) for node in numa)) if numa else None
-    out = encode(dp.Device(health=sick, topology=topology))
-    tail = encode(dp.Device(health=dp.HEALTHY, topology=topology)) if usable else out
+    out = _tail(sick, numa)
+    tail = _tail(dp.HEALTHY, numa) if usable else out
     parts: list[bytes] = []
     heads: dict[tuple[int, int], bytes] = {}
     for slot in slots:
@@ -74,6 +74,12 @@ def _encode_slots(slots: tuple[Slot, ...], *, usable: bool, numa: tuple[int, ...
             head = heads[size] = b"\n" + _varint(len(start) + len(name) + len(end)) + start
         parts += (head, name, end)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=64)  # two for each NUMA node: a fault must be told at once, and looks like the one before
+def _tail(health: str, numa: tuple[int, ...]) -> bytes:
+    topology = dp.TopologyInfo(nodes=tuple(dp.NUMANode(id=node) for node in numa)) if numa else None
+    return encode(dp.Device(health=health, topology=topology))
 
 
 def _varint(number: int) -> bytes:

@@ -84,6 +84,7 @@ TABLE: Mapping[str, Line] = {
     HANG: Line(_TRANSIENT, "the driver does not answer for the GPU"),
 }
 _OF_EVENTS = {nvml.DOUBLE_BIT: DOUBLE_BIT, nvml.UNAVAILABLE: UNAVAILABLE}
+_AS_IT_IS = Fault()
 _UNKNOWN_XID = Line(_NEEDS_RESET, "reported by the driver")
 
 
@@ -125,7 +126,7 @@ class Faults:
 
     def of(self, code: str, message: str = "") -> tuple[Cause, Scope]:
         line = TABLE.get(code, _UNKNOWN_XID)
-        change = self._changed.get(code, Fault())
+        change = self._changed.get(code, _AS_IT_IS)
         text = change.message or line.message
         cause = Cause(
             code,
