@@ -51,9 +51,10 @@ def match(
     found: list[tuple[Seeker, Want]] = []
     lacking: list[Seeker] = []
     for seeker in seekers:
-        want = _follow(seeker, seeker.next(claims), claims) if seeker.open else None
+        want = seeker.next(claims) if seeker.open else None
         if want is None or want.amount != amount:
             continue
+        want = _follow(seeker, want, claims)
         if seeker.fault is not None:
             lacking.append(seeker)
         elif room is not None and (miss := check_room(seeker, want, claims, room)) is not None:
@@ -87,15 +88,15 @@ def _again(seekers: Sequence[Seeker], claims: Claims, amount: int, slots: Sequen
 
 def _next_of(uid: str, seekers: Sequence[Seeker], claims: Claims, amount: int) -> Match | None:
     seeker = next((seeker for seeker in seekers if seeker.pod.uid == uid), None) if uid else None
-    want = _follow(seeker, seeker.next(claims), claims) if seeker is not None else None
+    want = seeker.next(claims) if seeker is not None else None
     if seeker is None or want is None or want.amount != amount or seeker.fault is not None or not seeker.open:
         return None
-    return Match(seeker, want)
+    return Match(seeker, _follow(seeker, want, claims))
 
 
-def _follow(seeker: Seeker, want: Want | None, claims: Claims) -> Want | None:
+def _follow(seeker: Seeker, want: Want, claims: Claims) -> Want:
     """A further container goes where the first ones of its pod are, be that the device of a pod it was taken for."""
-    if want is None or seeker.form is not Form.ONE:
+    if seeker.form is not Form.ONE:
         return want
     has = {claim.devices for claim in claims.of(seeker.uid) if claim.devices and claim.slots}
     return replace(want, devices=next(iter(has))) if len(has) == 1 else want

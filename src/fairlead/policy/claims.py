@@ -37,6 +37,7 @@ class Claims:
 
     def __init__(self, claims: Iterable[Claim] = (), latest: str = "") -> None:
         self._by_key: dict[Key, Claim] = {}
+        self._by_uid: dict[str, dict[str, Claim]] = {}  # each question looks at many pods
         self._by_slot: dict[SlotId, Claim] = {}
         self._load: dict[DeviceId, int] | None = None  # None: to be counted
         for claim in claims:
@@ -56,7 +57,7 @@ class Claims:
         return self._by_key.get(key)
 
     def of(self, uid: str) -> tuple[Claim, ...]:
-        return tuple(claim for claim in self._by_key.values() if claim.uid == uid)
+        return tuple(self._by_uid.get(uid, {}).values())
 
     def holder(self, slot: SlotId) -> Claim | None:
         """Who was given it. Of a pod's init container and the one that uses its slots again: the latter."""
@@ -93,6 +94,10 @@ class Claims:
         claim = self._by_key.pop(key, None)
         if claim is None:
             return
+        mine = self._by_uid[claim.uid]
+        del mine[claim.container]
+        if not mine:
+            del self._by_uid[claim.uid]
         self._load = None
         for slot in claim.slots:
             if self._by_slot.get(slot) is claim:
@@ -120,6 +125,7 @@ class Claims:
 
     def _put(self, claim: Claim) -> None:
         self._by_key[claim.key] = claim
+        self._by_uid.setdefault(claim.uid, {})[claim.container] = claim
         self._load = None
         for slot in claim.slots:
             known = self._by_slot.get(slot)

@@ -84,7 +84,11 @@ class Seeker(Struct, frozen=True):
 
     def next(self, claims: Claims) -> Want | None:
         """What the kubelet will ask for next, if it admits this pod."""
-        return next((want for want in self.wants if (self.pod.uid, want.container) not in claims), None)
+        uid = self.pod.uid
+        for want in self.wants:
+            if (uid, want.container) not in claims:
+                return want
+        return None
 
     def footprint(self, plan: Sequence[Sequence[DeviceId]]) -> dict[DeviceId, int]:
         """What it takes of each device under a plan: init containers one after the other, the rest at once."""
