@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import cast
 
 from fairlead.app.book import Book, Texts, open_book
 from fairlead.app.cluster import Cluster
@@ -107,10 +108,10 @@ class Assigner:
         """The slots that carry the decision. AskRefused if there is none: Allocate will say so to the pod."""
         book = self._of(resource, size)
         kept = [SlotId(slot) for slot in must]
-        free = {SlotId(slot) for slot in available}
+        free = set(cast("Sequence[SlotId]", available))  # there may be 80,000
         async with book.lock:
             book.decided = None
-            book.claims.free(free.difference(kept), init=True)
+            book.claims.free(free.difference(kept) if kept else free, init=True)
             found = await self._find(book, size, kept, first=True)
             want = found.want if found is not None else self._only(book, size)
             chosen = choose_slots(want, resource.slots_of, free, kept, strict=book.assign.strict)
@@ -121,7 +122,7 @@ class Assigner:
     async def confirm(self, resource: Resource, ids: Sequence[str]) -> Grant:
         """The grant of one container, on the device that its pod was promised."""
         book = self._of(resource, len(ids))
-        slots = frozenset(SlotId(slot) for slot in ids)
+        slots = frozenset(cast("Sequence[SlotId]", ids))
         async with book.lock:
             book.claims.free(slots)
             try:
