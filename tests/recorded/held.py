@@ -1,0 +1,79 @@
+"""How a recording of a memory-sharing plugin is held to: played, and every place compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.recorded import process
+from tests.recorded.outcome import Differences, answer_of, expected, faults, number, recorded, timeless, unlike
+from tests.recorded.play import play
+from tests.recorded.stage import COMMANDS, Stage, eventually, staged
+from tests.vectors.sharing import Case
+
+GUIDES = Path(__file__).parents[2] / "docs/guide"
+
+
+async def hold(case: Case, differences: Differences, root: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
+    """With the daemon in this process. `more`: flags of ours."""
+    async with staged(case, root) as stage:
+        ours = await play(case, stage, expected(differences, case), monkeypatch, *more)
+    _none(faults(differences, case, ours))
+
+
+async def hold_process(case: Case, differences: Differences, root: Path) -> None:
+    async with staged(case, root) as stage:
+        ours = await process.run(case, stage, expected(differences, case))
+    _none(faults(differences, case, ours))
+    assert "Traceback" not in stage.end.log
+
+
+def _none(found: list[str]) -> None:
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+async def hold_command(case: Case, root: Path) -> None:
+    """The command itself, from the kubelet's question to the pod's mark and to SIGTERM."""
+    (answer,) = case.outputs.answers
+    ((pod, annotations),) = case.outputs.final_pod_annotations.items()
+    namespace, _, name = pod.partition("/")
+    theirs = recorded(case)
+    async with staged(case, root) as stage:
+        await stage.end.start(process.command(case, stage), process.environment(stage))
+        await stage.listed()
+        (ids,) = stage.choose(answer.asked)
+        found = answer_of("answer 0", await stage.allocate([ids]))
+        assert not unlike({key: value for key, value in theirs.items() if key.startswith("answer 0")}, found), found
+        stage.holders[namespace, name, "c0"] = ids
+
+        def marks() -> Mapping[str, str]:
+            now = {f"pod {pod} {key}": value for key, value in stage.annotations()[pod].items()}
+            return {key.removeprefix(f"pod {pod} "): value for key, value in timeless(theirs, now).items()}
+
+        assert await eventually(lambda: marks() == annotations), f"{marks()}\n{stage.end.log}"
+        assert await stage.end.stop() == 0
+        assert_quiet(stage)
+
+
+def assert_quiet(stage: Stage) -> None:
+    assert stage.end.sockets() == []
+    assert "Traceback" not in stage.end.log
+    assert "fake-token" not in stage.end.log
+
+
+def check_table(peer: str, cases: Iterable[str], differences: Differences) -> None:
+    """Every number is a recording's, and the guide has these lines and no others."""
+    numbers = {number(name) for name in cases}
+    for key, difference in differences.items():
+        named = {one for place in difference.places for one in place.cases.split()}
+        assert named, f"{key} shows nowhere"
+        assert named <= numbers, f"{key} names {named - numbers}"
+    page = (GUIDES / f"{COMMANDS[peer]}.md").read_text()
+    table = page.partition(f"<!-- differences: {COMMANDS[peer]} -->")[2].partition("\n#")[0]
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.+?) \|$", table, re.MULTILINE))
+    texts = {key: difference.text for key, difference in differences.items()}
+    assert rows == texts, f"{page[:40]!r} is not up to date: {sorted(rows.items() ^ texts.items())}"

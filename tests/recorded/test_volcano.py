@@ -1,0 +1,56 @@
+"""Recordings of volcano-sh/devices, played with ours: the same outcome, or a difference that is meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.backends.nvidia import library
+from fairlead.backends.nvidia.nvml import Nvml
+from tests.recorded.differences_volcano import DIFFERENCES
+from tests.recorded.held import check_table, hold, hold_command, hold_process
+from tests.recorded.outcome import Difference, Place
+from tests.vectors.sharing import sharing
+
+CASES = sharing("volcano")
+# How it starts, or fails to; signals: only a process shows it.
+BY_PROCESS = [
+    name for name, case in CASES.items() if not case.outputs.served or name in {"008-unknown-strategy", "081-sighup"}
+]
+SERVED = [name for name in CASES if name not in BY_PROCESS]
+ONE_POD = "020-single-match"
+
+
+@pytest.fixture(autouse=True)
+def the_library_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One copy of the simulated driver is loaded here."""
+    monkeypatch.setattr(library, "load", lambda _root: Nvml(library.NAME))
+
+
+@pytest.mark.parametrize("name", SERVED)
+async def test_the_outcome_is_theirs_or_one_that_is_meant(
+    name: str, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await hold(CASES[name], DIFFERENCES, kubelet_root, monkeypatch)
+
+
+@pytest.mark.parametrize("name", BY_PROCESS)
+async def test_the_command_starts_and_ends_as_theirs_or_as_is_meant(name: str, kubelet_root: Path):
+    await hold_process(CASES[name], DIFFERENCES, kubelet_root)
+
+
+async def test_the_command_serves_a_pod_from_start_to_end(kubelet_root: Path):
+    await hold_command(CASES[ONE_POD], kubelet_root)
+
+
+async def test_an_unknown_strategy_is_number_where_that_is_overlooked(
+    kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    case = CASES["008-unknown-strategy"]
+    lenient = {"preference": Difference("", (Place("008", {"asked for a preference": True, "exit": 0}),))}
+    await hold(case, lenient, kubelet_root, monkeypatch, "--lenient")
+
+
+def test_the_guide_has_every_difference_and_no_other():
+    check_table("volcano", CASES, DIFFERENCES)
