@@ -103,6 +103,7 @@ def _allocate(service: Service, recorded: Allocation) -> tuple[list[Any] | None,
         answer = service.allocate(dp.AllocateRequest(container_requests=containers), None)  # type: ignore[arg-type]  # unused
     except RpcError as error:
         return None, str(error)
+    assert isinstance(answer, dp.AllocateResponse), "nothing here is assigned by others"
     return [msgspec.to_builtins(container) for container in answer.container_responses], ""
 
 
@@ -116,4 +117,5 @@ def _prefer(service: Service, recorded: Preference) -> list[list[str]]:
         for wanted in recorded.request
     )
     answer = service.prefer(dp.PreferredAllocationRequest(container_requests=asks), None)  # type: ignore[arg-type]  # unused
+    assert isinstance(answer, dp.PreferredAllocationResponse), "nothing here is assigned by others"
     return [list(container.device_ids) for container in answer.container_responses]

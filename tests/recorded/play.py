@@ -14,7 +14,7 @@ from fairlead.model.clock import SystemClock
 from fairlead.observe.journal import Fact, Journal
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from tests.recorded.meaning import config_of
-from tests.recorded.outcome import Outcome, answer_of, health_of, list_of, node_of, timeless
+from tests.recorded.outcome import Outcome, answer_of, health_of, list_of, node_of, registered, timeless
 from tests.recorded.stage import NOBODY, NODE, PATIENCE_S, Stage, environment, eventually
 from tests.vectors.sharing import Answer, Case
 
@@ -64,6 +64,11 @@ class _Play:
         self._ours = ours
         self._wanted = wanted
         self._quiet = False  # an event came of which nothing should come
+        self._init = {
+            (pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"])
+            for pod in case.inputs.api_objects.pods
+            for container in pod["spec"].get("initContainers", ())
+        }
 
     async def outcome(self) -> Outcome:
         stage, outputs = self._stage, self._case.outputs
@@ -80,8 +85,8 @@ class _Play:
         outcome |= self._objects()
         if self._quiet:
             await self._nothing_came()
-        registered = [[one.resource_name, one.endpoint, one.version] for one in stage.end.registrations]
-        outcome |= {"register": registered, "exit": await self._ours.stop(), "files left": stage.end.sockets()}
+        outcome["register"] = registered(self._case, stage.end.registrations)
+        outcome |= {"exit": await self._ours.stop(), "files left": stage.end.sockets()}
         for node in stage.nodes().values():
             outcome |= node_of("after", node)
         return outcome
@@ -143,7 +148,8 @@ class _Play:
         if not isinstance(found, str):
             told = [_holder(fact) for fact in self._ours.of("assigned")[before:]]
             for who, taken in zip(told or [NOBODY], ids, strict=False):
-                stage.holders[who] = taken
+                if who not in self._init:  # not shown, and what it has is given to its pod's containers
+                    stage.holders[who] = taken
         return answer_of(place, found)
 
     async def _allocate_late(self, ids: list[list[str]]) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fairlead
 from fairlead.observe.control import ask
-from tests.recorded.outcome import Outcome, list_of, node_of
+from tests.recorded.outcome import Outcome, list_of, node_of, registered
 from tests.recorded.stage import COMMANDS, PATIENCE_S, Stage, eventually
 from tests.vectors.sharing import Case
 
@@ -50,8 +50,7 @@ async def run(case: Case, stage: Stage, wanted: Outcome, *more: str) -> Outcome:
         outcome["runs on"] = end.exit_code is None
     if case.case.endswith("-sighup"):
         outcome["ends with SIGHUP"] = await _sighup(stage)
-    registered = [[one.resource_name, one.endpoint, one.version] for one in end.registrations]
-    outcome |= {"register": registered, "exit": await end.stop(), "files left": end.sockets()}
+    outcome |= {"register": registered(case, end.registrations), "exit": await end.stop(), "files left": end.sockets()}
     return outcome | _nodes("after ", stage)
 
 
