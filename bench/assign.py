@@ -1,6 +1,6 @@
 """`fairlead gpushare`: what an admission costs, with one pod that waits and with a crowd of them.
 
-Owns the machine, the crowd and what is asked. The API server and the kubelet's pod-resources run in a process of their
+Owns the machines, the crowd and what is asked. The API server and the kubelet's pod-resources run in a process of their
 own (cluster.py). What is wanted: SHEET.
 """
 
@@ -12,12 +12,14 @@ import random
 import statistics
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import measure
 from bench.cluster import Cluster
 from bench.contestants import Contestant
+from bench.process import PluginFailedError
 from bench.rows import OURS, Results, Row, Sheet, Target
 from tests.nvml import Driver, gpus
 from tests.nvml.library import CompilerMissingError, compiled
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from tests.nvml import Node
 
 ALONE = "one pod"
-CARDS, CARD_GIB = 8, 80
-ASKED = 8  # GiB
 HERE, ELSEWHERE = 200, 5000
 IN_A_ROW = 50
 SEEN_S = 0.02  # for the watch to tell of a pod: the kubelet learns of it in the same way
@@ -47,6 +47,8 @@ SHEET = Sheet(
         Row("allocate_p99", "Allocate p99", "ms"),
         Row("admit_p50", "preferred + Allocate p50", "ms"),
         Row("admit_p99", "preferred + Allocate p99", "ms"),
+        Row("allocate_mib_p50", "1,024 units: Allocate p50", "ms"),
+        Row("admit_mib_p50", "1,024 units: preferred + Allocate p50", "ms"),
         Row("answered", f"{IN_A_ROW} pods in a row, answered", "pods/s", 0),
         Row("marked", f"{IN_A_ROW} pods in a row, answered and marked", "pods/s", 0),
         Row("pss", "PSS", "MB", 1),
@@ -54,9 +56,45 @@ SHEET = Sheet(
     (
         Target("allocate_p50", ALONE, at_most=2),
         Target("admit_p50", ALONE, at_most=2),
+        Target("allocate_mib_p50", ALONE, at_most=2),
+        Target("admit_mib_p50", ALONE, at_most=2),
         Target("marked", None, at_least=25),
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A machine, and what is asked of it."""
+
+    unit: str
+    unit_bytes: int
+    cards: int
+    card_units: int
+    asked: int
+
+    @property
+    def driver(self) -> Driver:
+        return Driver(gpus=gpus("H100", self.cards, memory_total=self.card_units * self.unit_bytes))
+
+    def crowd(self, seed: int) -> list[dict[str, Any]]:
+        """All were promised their cards later than those that are asked for. Some ask for just as much."""
+        choose = random.Random(seed)
+        pods = [{"name": f"waits-{number}", "node": NODE} for number in range(HERE)]
+        pods += [{"name": f"other-{number}", "node": f"n-{number % 100}x"} for number in range(ELSEWHERE)]
+        return [
+            {
+                **pod,
+                "amount": self.asked if number % 8 == 0 else choose.randint(1, 2 * self.asked),
+                "card": choose.randrange(self.cards),
+                "time": 10**18 + number,
+            }
+            for number, pod in enumerate(pods)
+        ]
+
+
+LARGE = Load("GiB", 1 << 30, cards=8, card_units=80, asked=8)
+FINE = Load("MiB", 1 << 20, cards=1, card_units=24 * 1024, asked=1024)  # many ids in each call
 
 
 def missing() -> str | None:
@@ -69,41 +107,35 @@ def missing() -> str | None:
 
 async def run(effort: Effort, open_kubelet: OpenKubelet, say: Callable[[str], None]) -> Results:
     results = Results(SHEET)
-    driver = Driver(gpus=gpus("H100", CARDS, memory_total=CARD_GIB << 30))
-    # In /tmp itself, as the plugin's directory: sockets lie in it.
-    with (
-        tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as root,
-        driver.installed(Path(root, "machine")) as machine,
-    ):
-        for number in range(effort.rounds):
-            for name in (OURS, ALONE) if number % 2 else (ALONE, OURS):
-                say(f"assignment: {number + 1} of {effort.rounds}: {name if name is ALONE else 'the crowd'}")
-                async with Cluster(Path(tempfile.mkdtemp(prefix="c", dir=root))) as cluster:
-                    if name is OURS:
-                        await cluster.ask("put", pods=_crowd(number))
-                    async with measure.staged(_contestant(cluster, machine), open_kubelet) as stage:
-                        results.add(name, await _Round(stage, cluster).numbers(effort))
+    for number in range(effort.rounds):
+        for name in (OURS, ALONE) if number % 2 else (ALONE, OURS):
+            say(f"assignment: {number + 1} of {effort.rounds}: {name if name is ALONE else 'the crowd'}")
+            for load in (LARGE, FINE):
+                seed = number if name is OURS else None
+                results.add(name, await _run(load, seed, effort, open_kubelet))
     return results
 
 
-def _crowd(seed: int) -> list[dict[str, Any]]:
-    """All were promised their cards later than those that are asked for. Some ask for just as much."""
-    choose = random.Random(seed)
-    pods = [{"name": f"waits-{number}", "node": NODE} for number in range(HERE)]
-    pods += [{"name": f"other-{number}", "node": f"n-{number % 100}x"} for number in range(ELSEWHERE)]
-    later = itertools.count(10**18)
-    return [
-        {**pod, "amount": choose.randint(1, 2 * ASKED), "card": choose.randrange(CARDS), "time": next(later)}
-        for pod in pods
-    ]
+async def _run(load: Load, seed: int | None, effort: Effort, open_kubelet: OpenKubelet) -> dict[str, float]:
+    """`seed`: of the crowd; None: there is none."""
+    # In /tmp itself, as the plugin's directory: sockets lie in it.
+    with (
+        tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as root,
+        load.driver.installed(Path(root, "machine")) as machine,
+    ):
+        async with Cluster(Path(root)) as cluster:
+            if seed is not None:
+                await cluster.ask("put", pods=load.crowd(seed))
+            async with measure.staged(_contestant(load, cluster, machine), open_kubelet) as stage:
+                return await _Round(load, stage, cluster).numbers(effort)
 
 
-def _contestant(cluster: Cluster, machine: Node) -> Contestant:
+def _contestant(load: Load, cluster: Cluster, machine: Node) -> Contestant:
     env = {**machine.env, "KUBECONFIG": str(cluster.kubeconfig), "NODE_NAME": NODE}
     variables = [f"{key}={value}" for key, value in env.items()]
 
     def launch(directory: Path) -> Sequence[str | Path]:
-        words: list[str | Path] = ["gpushare", "--plugin-dir", directory]
+        words: list[str | Path] = ["gpushare", f"--memory-unit={load.unit}", "--plugin-dir", directory]
         words += ["--status-socket", directory.parent / "s.sock", "--pod-resources", cluster.pod_resources]
         return ["env", *variables, Path(sys.executable).with_name("fairlead"), *words]
 
@@ -113,62 +145,76 @@ def _contestant(cluster: Cluster, machine: Node) -> Contestant:
 class _Round:
     """Pods come, are admitted and go. A kubelet gives an id to one container at a time, and so does this."""
 
-    def __init__(self, stage: Stage, cluster: Cluster) -> None:
+    def __init__(self, load: Load, stage: Stage, cluster: Cluster) -> None:
+        self._load = load
         self._stage = stage
         self._cluster = cluster
         self._times = itertools.count(10**9)
-        self._of: list[list[str]] = []
+        self._of: list[list[str]] = []  # the ids of each card
 
     async def numbers(self, effort: Effort) -> dict[str, float]:
+        load = self._load
         ids = await self._stage.ids()
-        self._of = [ids[card * CARD_GIB :][:CARD_GIB] for card in range(CARDS)]
-        count = max(20, effort.calls // 10)
-        # Memory first: the calls leave journal lines and connections.
-        numbers = {"pss": measure.footprint(self._stage)["pss"]}
-        for key, call in (("allocate", self._allocate), ("admit", self._admit)):
-            taken = [await self._alone(f"{key}-{number}", number % CARDS, call) for number in range(WARM_UP + count)]
-            sample = sorted(taken[WARM_UP:])
+        if len(ids) != load.cards * load.card_units:
+            raise PluginFailedError(f"{len(ids):,} units were listed, not {load.cards * load.card_units:,}")
+        self._of = [ids[card * load.card_units :][: load.card_units] for card in range(load.cards)]
+        memory = measure.footprint(self._stage)["pss"]  # before the calls: they leave lines in the journal
+        if load is FINE:
+            allocate, admit = await self._one_by_one(effort)
+            return {"allocate_mib_p50": statistics.median(allocate), "admit_mib_p50": statistics.median(admit)}
+        numbers = {"pss": memory}
+        for key, sample in zip(("allocate", "admit"), await self._one_by_one(effort), strict=True):
             numbers |= {f"{key}_p50": statistics.median(sample), f"{key}_p99": sample[int(len(sample) * 0.99)]}
         return numbers | await self._in_a_row()
 
-    async def _alone(self, name: str, card: int, call: Callable[[int, Sequence[str]], Any]) -> float:
+    async def _one_by_one(self, effort: Effort) -> tuple[list[float], list[float]]:
+        count = WARM_UP + max(20, effort.calls // 10)
+        every = [i for mine in self._of for i in mine]
+        allocate = [await self._admit_one(f"a-{number}", number, None) for number in range(count)]
+        admit = [await self._admit_one(f"p-{number}", number, every) for number in range(count)]
+        return sorted(allocate[WARM_UP:]), sorted(admit[WARM_UP:])
+
+    async def _admit_one(self, name: str, number: int, available: Sequence[str] | None) -> float:
+        """A pod that comes, is admitted, and goes. How long the admission took, in milliseconds."""
+        card = number % self._load.cards
         await self._put([(name, card)])
         await asyncio.sleep(SEEN_S)
-        ids = self._of[card][:ASKED]
-        took_ms = await call(card, ids)
+        ids = self._of[card][: self._load.asked]
+        took_ms = await self._admit(available) if available else await self._allocate(ids)
         await self._cluster.ask("hold", pod=name, ids=ids)
         await self._cluster.ask("drop", pods=[name])
-        return float(took_ms)
+        return took_ms
 
     async def _in_a_row(self) -> dict[str, float]:
-        pods = [(f"row-{number}", number % CARDS) for number in range(IN_A_ROW)]
+        asked = self._load.asked
+        pods = [(f"row-{number}", number % self._load.cards) for number in range(IN_A_ROW)]
         await self._put(pods)
         await asyncio.sleep(10 * SEEN_S)
         free = [list(ids) for ids in self._of]
         begun_ns = (await self._cluster.ask("now"))["at_ns"]
         for name, card in pods:
-            ids = free[card][:ASKED]  # the first that are free: what is preferred
-            await self._admit(card, [i for left in free for i in left])
-            del free[card][:ASKED]
+            ids = free[card][:asked]  # the first that are free: what is preferred
+            await self._admit([i for left in free for i in left])
+            del free[card][:asked]
             await self._cluster.ask("hold", pod=name, ids=ids)
         answered_ns = (await self._cluster.ask("now"))["at_ns"]
-        names = [name for name, _ in pods]
-        marked_ns = (await self._cluster.ask("marked", pods=names))["at_ns"]
+        marked_ns = (await self._cluster.ask("marked", pods=[name for name, _ in pods]))["at_ns"]
         return {
             "answered": IN_A_ROW / ((answered_ns - begun_ns) / 1e9),
             "marked": IN_A_ROW / ((marked_ns - begun_ns) / 1e9),
         }
 
     async def _put(self, pods: Sequence[tuple[str, int]]) -> None:
-        made = [{"name": name, "amount": ASKED, "card": card, "time": next(self._times)} for name, card in pods]
+        amount = self._load.asked
+        made = [{"name": name, "amount": amount, "card": card, "time": next(self._times)} for name, card in pods]
         await self._cluster.ask("put", pods=made)
 
-    async def _allocate(self, _card: int, ids: Sequence[str]) -> float:
+    async def _allocate(self, ids: Sequence[str]) -> float:
         asked = await self._stage.ask("allocate", ids=list(ids), count=1, timeout_s=PATIENCE_S)
         return float(asked["spread"]["p50_us"]) / 1e3
 
-    async def _admit(self, _card: int, ids: Sequence[str]) -> float:
-        """Among all ids of the node, unless some are given."""
-        available = list(ids) if len(ids) > ASKED else [i for mine in self._of for i in mine]
-        asked = await self._stage.ask("admit", available=available, size=ASKED, count=1, timeout_s=PATIENCE_S)
+    async def _admit(self, available: Sequence[str]) -> float:
+        asked = await self._stage.ask(
+            "admit", available=list(available), size=self._load.asked, count=1, timeout_s=PATIENCE_S
+        )
         return float(asked["spread"]["p50_us"]) / 1e3
