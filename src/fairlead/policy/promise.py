@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -50,7 +51,7 @@ class Fault(Struct, frozen=True):
     later: bool = False
 
 
-class Seeker(Struct, frozen=True):
+class Seeker(Struct, frozen=True, dict=True):
     """A pod that asks for the resource. Its wants are in the order in which the kubelet asks for them."""
 
     pod: Pod
@@ -59,6 +60,11 @@ class Seeker(Struct, frozen=True):
     open: bool = True  # the scheduler's annotations do not say that it has its devices
     fault: Fault | None = None
     form: Form = Form.ONE
+
+    @cached_property
+    def amounts(self) -> frozenset[int]:
+        """What its containers ask for: most pods are told apart from a question by this alone."""
+        return frozenset(want.amount for want in self.wants)
 
     @property
     def uid(self) -> str:
