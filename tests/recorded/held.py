@@ -17,10 +17,17 @@ from tests.vectors.sharing import Case
 GUIDES = Path(__file__).parents[2] / "docs/guide"
 
 
-async def hold(case: Case, differences: Differences, root: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
-    """With the daemon in this process. `more`: flags of ours."""
+async def hold(
+    case: Case,
+    differences: Differences,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *more: str,
+    asks: bool = False,
+) -> None:
+    """With the daemon in this process. `more`: flags of ours. `asks`: see `play`."""
     async with staged(case, root) as stage:
-        ours = await play(case, stage, expected(differences, case), monkeypatch, *more)
+        ours = await play(case, stage, expected(differences, case), monkeypatch, *more, asks=asks)
     _none(faults(differences, case, ours))
 
 
@@ -29,6 +36,20 @@ async def hold_process(case: Case, differences: Differences, root: Path) -> None
         ours = await process.run(case, stage, expected(differences, case))
     _none(faults(differences, case, ours))
     assert "Traceback" not in stage.end.log
+
+
+def admissions(cases: Mapping[str, Case]) -> list[str]:
+    """Those that a kubelet can play: it asks for one container at a time, and for ids that there are."""
+    found = []
+    for name, case in cases.items():
+        asked = [answer.asked for answer in case.outputs.answers if answer.rpc == "Allocate"]
+        if asked and all(len(one) == 1 and one[0] and not _is_made_up(one[0]) for one in asked):
+            found.append(name)
+    return found
+
+
+def _is_made_up(ids: list[str] | int) -> bool:
+    return not isinstance(ids, int) and "x" in ids
 
 
 def _none(found: list[str]) -> None:

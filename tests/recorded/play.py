@@ -47,22 +47,28 @@ class Ours:
         return 0
 
 
-async def play(case: Case, stage: Stage, wanted: Outcome, monkeypatch: pytest.MonkeyPatch, *more: str) -> Outcome:
-    """`wanted`: what should come; it is waited for, and what came is told. `more`: flags of ours."""
+async def play(
+    case: Case, stage: Stage, wanted: Outcome, monkeypatch: pytest.MonkeyPatch, *more: str, asks: bool = False
+) -> Outcome:
+    """`wanted`: what should come; it is waited for, and what came is told. `more`: flags of ours.
+
+    `asks`: the kubelet asks for a preference, as it does of those who have one; the recorded one asked nobody.
+    """
     with environment(stage, monkeypatch), stage.machine.loaded():
         ours = Ours(config_of(case, stage, *more))
         try:
-            return await _Play(case, stage, ours, wanted).outcome()
+            return await _Play(case, stage, ours, wanted, asks=asks).outcome()
         finally:
             await ours.stop()
 
 
 class _Play:
-    def __init__(self, case: Case, stage: Stage, ours: Ours, wanted: Outcome) -> None:
+    def __init__(self, case: Case, stage: Stage, ours: Ours, wanted: Outcome, *, asks: bool) -> None:
         self._case = case
         self._stage = stage
         self._ours = ours
         self._wanted = wanted
+        self._asks = asks
         self._quiet = False  # an event came of which nothing should come
         self._init = {
             (pod["metadata"]["namespace"], pod["metadata"]["name"], container["name"])
@@ -139,12 +145,11 @@ class _Play:
 
     async def _allocate(self, place: str, answer: Answer) -> Outcome:
         stage = self._stage
-        ids = stage.choose(answer.asked)
         before = len(self._ours.of("assigned"))
+        asked = asyncio.ensure_future(self._admit(answer))
         if self._case.case == LATE:
-            found = await self._allocate_late(ids)
-        else:
-            found = await stage.allocate(ids)
+            await self._write_late(asked)
+        ids, found = await asked
         if not isinstance(found, str):
             told = [_holder(fact) for fact in self._ours.of("assigned")[before:]]
             for who, taken in zip(told or [NOBODY], ids, strict=False):
@@ -152,19 +157,35 @@ class _Play:
                     stage.holders[who] = taken
         return answer_of(place, found)
 
-    async def _allocate_late(self, ids: list[list[str]]) -> Any:
+    async def _admit(self, answer: Answer) -> tuple[list[list[str]], Any]:
+        stage = self._stage
+        ids = stage.choose(answer.asked)
+        if self._asks:
+            ids = [await stage.prefer(len(one)) for one in ids]
+        found = await stage.allocate(ids)
+        if self._asks and not isinstance(found, str):
+            self._agree(ids[0], found.container_responses[0].envs["NVIDIA_VISIBLE_DEVICES"])
+        return ids, found
+
+    def _agree(self, ids: list[str], visible: str) -> None:
+        """What the kubelet counts is what the container has."""
+        gpus = self._stage.machine.driver.gpus
+        index, gpu = next((n, gpu) for n, gpu in enumerate(gpus) if visible in {gpu.uuid, str(n)})
+        of = (f"fakeID---{index}---", f"{gpu.uuid}-_-", f"{index}-")
+        elsewhere = [one for one in ids if not one.startswith(of) and one != gpu.uuid]
+        assert not elsewhere, f"the container has GPU {index}, and the kubelet counts {elsewhere[:3]}"
+
+    async def _write_late(self, asked: asyncio.Future[Any]) -> None:
         """What the recording has at the end is written when the question has been asked, and waits."""
         stage = self._stage
-        asked = asyncio.ensure_future(stage.allocate(ids))
         await asyncio.sleep(0)
         await stage.ask("GetDevicePluginOptions", dp.Empty(), dp.DevicePluginOptions)  # behind it on the same line
         assert not asked.done()
         for pod in self._case.inputs.api_objects.pods:
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            final = {**self._case.outputs.final_pod_annotations[name]} | {"doslab.io/gpu-assigned": "false"}
+            final = {**self._case.outputs.final_pod_annotations[name], "doslab.io/gpu-assigned": "false"}
             metadata = {**pod["metadata"], "annotations": final}
             stage.server.store.put("pods", {**pod, "metadata": metadata}, pod["metadata"]["namespace"])
-        return await asked
 
     async def _event(self, place: str, answer: Answer) -> Outcome:
         stage, code = self._stage, answer.xid

@@ -125,6 +125,18 @@ class Stage:
             )
         return chosen
 
+    async def prefer(self, size: int) -> list[str]:
+        """What a kubelet that asks is told to take; all that is healthy and free is there to choose from."""
+        held = {one for taken in self.holders.values() for one in taken}
+        devices = self.stream.lists[-1].devices
+        free = [one.ID for one in devices if one.health == "Healthy" and one.ID not in held]
+        wanted = dp.ContainerPreferredAllocationRequest(available_deviceIDs=free, allocation_size=size)
+        request = dp.PreferredAllocationRequest(container_requests=[wanted])
+        answer = await self.ask("GetPreferredAllocation", request, dp.PreferredAllocationResponse)
+        assert not isinstance(answer, str), f"a preference is an error: {answer}"
+        (container,) = answer.container_responses
+        return list(container.deviceIDs) or free[:size]
+
     async def allocate(self, ids: list[list[str]]) -> Any:
         """The answer, or the text of the error."""
         wanted = [dp.ContainerAllocateRequest(devices_ids=one) for one in ids]

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fairlead.backends.nvidia import library
 from fairlead.backends.nvidia.nvml import Nvml
 from tests.recorded.differences_doslab import DIFFERENCES
-from tests.recorded.held import check_table, hold, hold_command, hold_process
+from tests.recorded.held import admissions, check_table, hold, hold_command, hold_process
 from tests.vectors.sharing import sharing
 
 CASES = sharing("mini")
 # How it starts, or fails to; signals: only a process shows it.
 BY_PROCESS = [name for name, case in CASES.items() if not case.outputs.served or name == "069-sighup"]
 RUNNING = pytest.mark.xfail(strict=True, reason="a pod that runs already is taken for one that is admitted")
-SERVED = [
-    pytest.param(name, marks=RUNNING if name == "018-candidate-then-running-pod" else ())
-    for name in CASES
-    if name not in BY_PROCESS
-]
+
+
+def marked(names: list[str]) -> list[Any]:
+    return [pytest.param(name, marks=RUNNING if name == "018-candidate-then-running-pod" else ()) for name in names]
+
+
+SERVED = marked([name for name in CASES if name not in BY_PROCESS])
+ADMISSIONS = marked(admissions(CASES))
 ONE_POD = "010-single-match"
 
 
@@ -35,6 +39,13 @@ async def test_the_outcome_is_theirs_or_one_that_is_meant(
     name: str, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
 ):
     await hold(CASES[name], DIFFERENCES, kubelet_root, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ADMISSIONS)
+async def test_a_kubelet_that_asks_for_a_preference_comes_to_the_same(
+    name: str, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await hold(CASES[name], DIFFERENCES, kubelet_root, monkeypatch, asks=True)
 
 
 @pytest.mark.parametrize("name", BY_PROCESS)

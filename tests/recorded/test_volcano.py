@@ -9,7 +9,7 @@ import pytest
 from fairlead.backends.nvidia import library
 from fairlead.backends.nvidia.nvml import Nvml
 from tests.recorded.differences_volcano import DIFFERENCES
-from tests.recorded.held import check_table, hold, hold_command, hold_process
+from tests.recorded.held import admissions, check_table, hold, hold_command, hold_process
 from tests.recorded.outcome import Difference, Place
 from tests.vectors.sharing import sharing
 
@@ -19,6 +19,7 @@ BY_PROCESS = [
     name for name, case in CASES.items() if not case.outputs.served or name in {"008-unknown-strategy", "081-sighup"}
 ]
 SERVED = [name for name in CASES if name not in BY_PROCESS]
+ADMISSIONS = admissions(CASES)
 ONE_POD = "020-single-match"
 
 
@@ -33,6 +34,13 @@ async def test_the_outcome_is_theirs_or_one_that_is_meant(
     name: str, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
 ):
     await hold(CASES[name], DIFFERENCES, kubelet_root, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ADMISSIONS)
+async def test_a_kubelet_that_asks_for_a_preference_comes_to_the_same(
+    name: str, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await hold(CASES[name], DIFFERENCES, kubelet_root, monkeypatch, asks=True)
 
 
 @pytest.mark.parametrize("name", BY_PROCESS)
