@@ -22,6 +22,7 @@ KUBELET_SOCKET = "kubelet.sock"
 QUIET_S = 20.0
 POLL_S = 2.0
 HURRY_MIN_S = 0.002
+HURRY_CALM_S = 0.05  # where the kernel gives notice, no look is as quick as that
 HURRY_MAX_S = 0.25
 HURRY_SHARE = 0.02
 
@@ -92,10 +93,11 @@ class SocketWatch:
     @property
     def pause_s(self) -> float:
         """How long until the next look."""
+        told = self._notices.complete
         if not self._waiting:
-            return QUIET_S if self._notices.complete else POLL_S
+            return QUIET_S if told else POLL_S
         waited_s = self._clock.monotonic() - self._waiting_since_s
-        return min(HURRY_MAX_S, max(HURRY_MIN_S, waited_s * HURRY_SHARE))
+        return min(HURRY_MAX_S, max(HURRY_CALM_S if told else HURRY_MIN_S, waited_s * HURRY_SHARE))
 
     async def run(self) -> None:
         """Until cancelled."""

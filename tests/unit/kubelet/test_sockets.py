@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
 from pathlib import Path
@@ -11,7 +12,16 @@ from typing import Any
 import pytest
 from tests.clock import FakeClock
 
-from fairlead.kubelet.sockets import HURRY_MAX_S, HURRY_MIN_S, POLL_S, QUIET_S, DirectoryLock, SocketWatch, identity
+from fairlead.kubelet.sockets import (
+    HURRY_CALM_S,
+    HURRY_MAX_S,
+    HURRY_MIN_S,
+    POLL_S,
+    QUIET_S,
+    DirectoryLock,
+    SocketWatch,
+    identity,
+)
 from fairlead.model.errors import HostError
 
 
@@ -68,7 +78,10 @@ def test_what_we_made_ourselves_is_no_news(kubelet_root: Path):
     assert seen == []
 
 
-async def test_the_look_is_slow_until_somebody_waits_then_quick_then_slower(kubelet_root: Path):
+async def test_the_look_is_slow_until_somebody_waits_then_quick_then_slower(
+    kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(fcntl, "fcntl", _refuse)  # no notices: the look does the work
     clock = FakeClock()
     watch, seen = SocketWatch(kubelet_root, clock), list[Any]()
     watch.follow("a.sock", seen.append)
@@ -87,7 +100,25 @@ async def test_the_look_is_slow_until_somebody_waits_then_quick_then_slower(kube
         watch.hurry("me", waits=True)  # still the same wait
         assert watch.pause_s == HURRY_MAX_S
         watch.hurry("me", waits=False)
-        assert watch.pause_s == QUIET_S
+        assert watch.pause_s == POLL_S
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def _refuse(*_args: object) -> int:
+    raise OSError("not supported")
+
+
+async def test_where_the_kernel_gives_notice_nobody_looks_often(kubelet_root: Path):
+    clock = FakeClock()
+    watch = SocketWatch(kubelet_root, clock)
+    running = asyncio.create_task(watch.run())
+    await clock.advance(1)
+    assert watch.pause_s == QUIET_S
+    watch.hurry("me", waits=True)
+    assert watch.pause_s == HURRY_CALM_S
+    await clock.advance(600)
+    assert watch.pause_s == HURRY_MAX_S
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
