@@ -51,6 +51,7 @@ SHEET = Sheet(
         Row("admit_mib_p50", "1,024 units: preferred + Allocate p50", "ms"),
         Row("answered", f"{IN_A_ROW} pods in a row, answered", "pods/s", 0),
         Row("marked", f"{IN_A_ROW} pods in a row, answered and marked", "pods/s", 0),
+        Row("cpu", f"{IN_A_ROW} pods in a row, CPU of the plugin", "ms/pod"),
         Row("pss", "PSS", "MB", 1),
     ),
     (
@@ -191,7 +192,7 @@ class _Round:
         await self._put(pods)
         await asyncio.sleep(10 * SEEN_S)
         free = [list(ids) for ids in self._of]
-        begun_ns = (await self._cluster.ask("now"))["at_ns"]
+        begun_ns, cpu_ns = (await self._cluster.ask("now"))["at_ns"], self._stage.plugin.cpu_ns()
         for name, card in pods:
             ids = free[card][:asked]  # the first that are free: what is preferred
             await self._admit([i for left in free for i in left])
@@ -202,6 +203,7 @@ class _Round:
         return {
             "answered": IN_A_ROW / ((answered_ns - begun_ns) / 1e9),
             "marked": IN_A_ROW / ((marked_ns - begun_ns) / 1e9),
+            "cpu": (self._stage.plugin.cpu_ns() - cpu_ns) / IN_A_ROW / 1e6,
         }
 
     async def _put(self, pods: Sequence[tuple[str, int]]) -> None:
