@@ -51,6 +51,15 @@ def test_plan_of_an_oversize_list_ends_with_one_and_the_arithmetic(tmp_path: Pat
     assert "4,194,304" in result.stdout
 
 
+def test_plan_tells_of_a_unit_that_had_to_grow(tmp_path: Path):
+    path = tmp_path / "f.yaml"
+    memory = '{unit: 1MiB, grow: true, ids: "fakeID---{index}---{n}"}'
+    path.write_text(f"backends: [{{kind: sim, fleet: h100x8}}]\nrules: [{{resource: a.io/mem, memory: {memory}}}]\n")
+    result = run("plan", "--config", str(path))
+    assert result.exit_code == 0
+    assert "a.io/mem: a unit is 8MiB, not 1MiB: 655,360 slots of 1MiB make a list of " in result.stdout
+
+
 def test_devices_lists_what_backends_find(config: str):
     rows = answer("devices", "--config", config)
     assert len(rows) == 8
