@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,15 +15,8 @@ from tests.vectors.sharing import sharing
 CASES = sharing("mini")
 # How it starts, or fails to; signals: only a process shows it.
 BY_PROCESS = [name for name, case in CASES.items() if not case.outputs.served or name == "069-sighup"]
-RUNNING = pytest.mark.xfail(strict=True, reason="a pod that runs already is taken for one that is admitted")
-
-
-def marked(names: list[str]) -> list[Any]:
-    return [pytest.param(name, marks=RUNNING if name == "018-candidate-then-running-pod" else ()) for name in names]
-
-
-SERVED = marked([name for name in CASES if name not in BY_PROCESS])
-ADMISSIONS = marked(admissions(CASES))
+SERVED = [name for name in CASES if name not in BY_PROCESS]
+ADMISSIONS = admissions(CASES)
 ONE_POD = "010-single-match"
 
 

@@ -24,6 +24,7 @@ from fairlead.policy.claims import Claims, share
 TIME_DIGITS_MAX = 20
 NEVER: int = 10**TIME_DIGITS_MAX  # later than any time that can be written
 TEXT_MAX = 4096  # a longer list of devices is no list of devices
+WAITS = frozenset({"", "Pending"})  # phases of a pod that may still be admitted
 
 
 class Form(Enum):
@@ -89,7 +90,9 @@ class Seeker(Struct, frozen=True, dict=True):
         return next((want for want in self.wants if want.container == container), None)
 
     def next(self, claims: Claims) -> Want | None:
-        """What the kubelet will ask for next, if it admits this pod."""
+        """What the kubelet will ask for next, if it admits this pod. For one that has begun to run it asks no more."""
+        if self.pod.phase not in WAITS:
+            return None
         uid = self.pod.uid
         for want in self.wants:
             if (uid, want.container) not in claims:
