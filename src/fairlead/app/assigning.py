@@ -25,7 +25,7 @@ from fairlead.model.errors import AskRefused, ClusterAway, NotAssigned
 from fairlead.model.names import ResourceName, SlotId
 from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
-from fairlead.policy.assign import Match, Miss, check_room, choose_slots, match
+from fairlead.policy.assign import Match, Miss, check_room, choose_slots, is_under_way, match
 from fairlead.policy.claims import Claim
 from fairlead.policy.promise import Seeker, Want, write_plan
 from fairlead.policy.reconcile import GRACE_S, Outcome, reconcile
@@ -34,6 +34,7 @@ from fairlead.policy.reconcile import GRACE_S, Outcome, reconcile
 PAUSES_S = (0.1, 0.3, 1.0, 3.0, 10.0)
 HOLDERS_DEADLINE_S = 2.0  # while the kubelet waits for us
 FORGET_S = 30.0  # a question whose Allocate never came
+RIVALS_TOLD = 8  # in one line of the journal
 
 ReadHolders = Callable[[float], Awaitable[Holdings | Unknown]]
 
@@ -110,7 +111,7 @@ class Assigner:
         kept = [SlotId(slot) for slot in must]
         free = set(cast("Sequence[SlotId]", available))  # there may be 80,000
         async with book.lock:
-            book.decided = None
+            book.decided, book.free = None, free
             book.claims.free(free.difference(kept) if kept else free, init=True)
             found = await self._find(book, size, kept, first=True)
             want = found.want if found is not None else self._only(book, size)
@@ -124,17 +125,19 @@ class Assigner:
         book = self._of(resource, len(ids))
         slots = frozenset(cast("Sequence[SlotId]", ids))
         async with book.lock:
-            book.claims.free(slots)
             try:
-                found = self._as_decided(book, slots) or await self._find(book, len(ids), list(slots), first=False)
+                found = self._as_decided(book, slots)
+                if found is None:
+                    found = await self._find(book, len(ids), list(slots), first=False)
                 await self._know_node(book, len(ids))
                 want = found.want if found is not None else self._only(book, len(ids))
                 pod = found.seeker if found is not None else None
                 grant = grant_on(resource, ids, want.devices, book.words(want, pod), strict=book.assign.strict)
             except AskRefused as refusal:
                 self._record("assignment-missing", resource=resource.name, amount=len(ids), reason=str(refusal))
+                book.free = None
                 raise
-            book.decided = None
+            book.decided = book.free = None
             if found is not None:
                 self._claim(book, found, slots)
             if found is None or found.seeker.next(book.claims) is None:
@@ -182,7 +185,7 @@ class Assigner:
             container=want.container,
             devices=want.devices,
             **({"slots_of": sorted(lie_on)} if lie_on != set(want.devices) else {}),
-            **({"rivals": [str(rival.pod) for rival in found.rivals]} if found.rivals else {}),
+            **({"rivals": [str(rival.pod) for rival in found.rivals[:RIVALS_TOLD]]} if found.rivals else {}),
         )
         self._stir.set()
 
@@ -191,6 +194,8 @@ class Assigner:
     async def _find(self, book: Book, amount: int, slots: Sequence[SlotId], *, first: bool) -> Match | None:
         """None: nobody asks, and this node has one device only, and may give it."""
         end_s = self._end(book, amount, first=first)
+        if not first and not is_under_way(book.claims, slots):
+            book.claims.free(frozenset(slots))
         verdict = self._look(book, amount, slots)
         if not book.adopted or (self._is_odd(verdict) and (book.claims.unsure or book.holds_ghosts())):
             # Some may have had their devices before us, and something given earlier may have come to nothing.

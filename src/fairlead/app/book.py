@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -35,6 +36,7 @@ class Book(Struct):
     read: dict[str, tuple[Pod, Texts | None, Seeker | None]] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     decided: tuple[str, str, frozenset[SlotId]] | None = None  # uid, container, slots: what was answered last
+    free: AbstractSet[SlotId] | None = None  # what the kubelet could give, by its question that is to be answered
     ends: dict[int, float] = field(default_factory=dict)  # by amount: how long its question may still wait
     wrong: Mapping[str, str] = {}
     marked: set[str] = field(default_factory=set)  # uids: their marks were ordered
@@ -84,17 +86,35 @@ class Book(Struct):
         return read_pod(pod, self.resource.name, self.assign, self.names, whole=self.whole)
 
     def spare_room(self) -> Mapping[DeviceId, int]:
-        """Without what pods have of which the kubelet says nothing, but which run, and are marked as served."""
-        unseen = [
-            s
-            for s in self.seekers
-            if not s.open and s.pod.phase == "Running" and not self.claims.of(s.uid) and s.plan[0]
-        ]
-        room = dict(self.room) if unseen else self.room
-        for seeker in unseen:
-            for device, units in seeker.footprint(seeker.plan).items():
-                room = {**room, device: room.get(device, 0) - units}
+        """Room for what is known, without what somebody has of whom nothing is known."""
+        served = [s for s in self.seekers if not s.open and s.pod.phase == "Running" and s.plan[0]]
+        unseen = [seeker for seeker in served if not self.claims.of(seeker.uid)]
+        hidden = self._hidden()
+        if not unseen and not hidden:
+            return self.room
+        room = dict(self.room)
+        for taken in (hidden, *(seeker.footprint(seeker.plan) for seeker in unseen)):
+            for device, units in taken.items():
+                room[device] = room.get(device, 0) - units
         return room
+
+    def _hidden(self) -> dict[DeviceId, int]:
+        """Slots that are not free, and that nobody was given: a pod has them that the watch has not told of."""
+        resource, free = self.resource, self.free
+        if free is None or len(resource.slots) - len(free) == len(self.claims.slots):
+            return {}
+        # With hints the kubelet asks for slots near some NUMA nodes only: then a device that is not there is not full.
+        partly = resource.hints and any(device.numa_nodes for device in resource.inventory.devices)
+        hidden = {}
+        for device, slots in resource.slots_of.items():
+            if not resource.inventory.condition(device).health.usable:
+                continue
+            offered = [slot.id for slot in slots if slot.retired_s is None and not slot.withheld]
+            gone = [slot for slot in offered if slot not in free]
+            count = sum(slot not in self.claims.slots for slot in gone)
+            if count and not (partly and len(gone) == len(offered)):
+                hidden[device] = count
+        return hidden
 
     def words(self, want: Want, seeker: Seeker | None) -> dict[str, str]:
         """What a container may be told beside its devices."""

@@ -27,7 +27,7 @@ Room = Mapping[DeviceId, int]  # how many units each device has
 class Match(Struct, frozen=True):
     seeker: Seeker
     want: Want
-    rivals: tuple[Seeker, ...] = ()  # they ask for as much, of other devices
+    rivals: tuple[Seeker, ...] = ()  # they ask for as much, of other devices, and come later
     before: tuple[Seeker, ...] = ()  # they ask for as much, were promised it earlier, and still lack something
     moved: tuple[Claim, ...] = ()  # given to this pod in truth, as its further question shows
     left: str = ""  # uid of the pod that they were given to
@@ -44,20 +44,21 @@ def match(
     seekers: Sequence[Seeker], claims: Claims, amount: int, slots: Sequence[SlotId] = (), room: Room | None = None
 ) -> Match | Miss:
     """`seekers` in their order. `slots`: those that the container will have in any case. `room`: None: any."""
-    first = _again(seekers, claims, amount, slots) or _next_of(claims.latest, seekers, claims, amount)
+    first = _again(seekers, claims, amount, slots) or _next_of(claims.latest, seekers, claims, amount, slots)
     if first is not None:
         return _with_room(first, claims, room)
+    if is_under_way(claims, slots):
+        return Miss(f"no pod asks for {amount}, and before that for what it uses again")
     full: list[Miss] = []
     found: list[tuple[Seeker, Want]] = []
     lacking: list[Seeker] = []
     for seeker in seekers:
-        want = seeker.next(claims) if seeker.open else None
-        if want is None or want.amount != amount:
+        want = _next(seeker, claims, amount, slots)
+        if want is None:
             continue
-        want = _follow(seeker, want, claims)
         if seeker.fault is not None:
             lacking.append(seeker)
-        elif room is not None and (miss := check_room(seeker, want, claims, room)) is not None:
+        elif not found and room is not None and (miss := check_room(seeker, want, claims, room)) is not None:
             full.append(miss)
         else:
             found.append((seeker, want))
@@ -66,7 +67,7 @@ def match(
         rivals = tuple(other for other, its in found[1:] if its.devices != want.devices)
         before = tuple(s for s in lacking if s.fault and s.fault.later and s.plan[0] and s.order < seeker.order)
         return Match(seeker, want, rivals, before)
-    other = _move(claims.latest, seekers, claims, amount) or _repeat(seekers, claims, amount)
+    other = _move(claims.latest, seekers, claims, amount, slots) or _repeat(seekers, claims, amount, slots)
     if other is not None and isinstance(fits := _with_room(other, claims, room), Match):
         return fits
     if full or lacking:
@@ -76,64 +77,90 @@ def match(
     return Miss(f"no pod asks for {amount}" + (f"; {some(others, 3)}" if others else ""))
 
 
+def _next(seeker: Seeker, claims: Claims, amount: int, slots: Sequence[SlotId]) -> Want | None:
+    """What the pod will ask for next, if it is so much. It may still lack something."""
+    if amount not in seeker.amounts or not seeker.open:
+        return None
+    want = seeker.next(claims)
+    if want is None or want.amount != amount:
+        return None
+    given = [claim for claim in claims.of(seeker.uid) if claim.slots]
+    return _follow(seeker, want, given) if _goes_on(given, slots) else None
+
+
+def _follow(seeker: Seeker, want: Want, given: Sequence[Claim]) -> Want:
+    """A further container goes where the first ones of its pod are, be that the device of a pod it was taken for."""
+    has = {claim.devices for claim in given}
+    return replace(want, devices=has.pop()) if seeker.form is Form.ONE and len(has) == 1 else want
+
+
+def _next_of(uid: str, seekers: Sequence[Seeker], claims: Claims, amount: int, slots: Sequence[SlotId]) -> Match | None:
+    seeker = next((seeker for seeker in seekers if seeker.pod.uid == uid), None) if uid else None
+    want = _next(seeker, claims, amount, slots) if seeker is not None and seeker.fault is None else None
+    return Match(seeker, want) if seeker is not None and want is not None else None
+
+
+def _goes_on(given: Sequence[Claim], slots: Sequence[SlotId]) -> bool:
+    """The kubelet takes what a pod's init containers had before anything else. It asks for nothing else twice."""
+    lasting = frozenset[SlotId]().union(*(claim.slots for claim in given if not claim.init))
+    spare = frozenset[SlotId]().union(*(claim.slots for claim in given if claim.init)) - lasting
+    return not spare.isdisjoint(slots) if spare else lasting.isdisjoint(slots)
+
+
 def _again(seekers: Sequence[Seeker], claims: Claims, amount: int, slots: Sequence[SlotId]) -> Match | None:
-    """The container whose slots are asked for once more, or the one that uses those of its pod's init container."""
+    """The container that uses the slots of its pod's init container again."""
     claim = claims.holder_of(slots)
     if claim is None:
         return None
-    if not claim.init:
-        return None  # slots that were given back meanwhile: nobody has told us yet
-    return _next_of(claim.uid, seekers, claims, amount) or _move(claim.uid, seekers, claims, amount)
+    if not claim.init:  # an init container in truth; or slots that were given back meanwhile, as nobody has told yet
+        return _move(claim.uid, seekers, claims, amount, slots) if is_under_way(claims, slots) else None
+    return (
+        _next_of(claim.uid, seekers, claims, amount, slots)
+        or _repeat([seeker for seeker in seekers if seeker.uid == claim.uid], claims, amount, slots)
+        or _move(claim.uid, seekers, claims, amount, slots)
+    )
 
 
-def _next_of(uid: str, seekers: Sequence[Seeker], claims: Claims, amount: int) -> Match | None:
-    seeker = next((seeker for seeker in seekers if seeker.pod.uid == uid), None) if uid else None
-    want = seeker.next(claims) if seeker is not None else None
-    if seeker is None or want is None or want.amount != amount or seeker.fault is not None or not seeker.open:
-        return None
-    return Match(seeker, _follow(seeker, want, claims))
+def is_under_way(claims: Claims, slots: Sequence[SlotId]) -> bool:
+    """Whether they were given a moment ago, so that only the same pod can ask for them once more."""
+    claim = claims.holder_of(slots)
+    return claim is not None and not claim.sure and (claim.init or claim.uid == claims.latest)
 
 
-def _follow(seeker: Seeker, want: Want, claims: Claims) -> Want:
-    """A further container goes where the first ones of its pod are, be that the device of a pod it was taken for."""
-    if seeker.form is not Form.ONE:
-        return want
-    has = {claim.devices for claim in claims.of(seeker.uid) if claim.devices and claim.slots}
-    return replace(want, devices=next(iter(has))) if len(has) == 1 else want
-
-
-def _move(uid: str, seekers: Sequence[Seeker], claims: Claims, amount: int) -> Match | None:
+def _move(uid: str, seekers: Sequence[Seeker], claims: Claims, amount: int, slots: Sequence[SlotId]) -> Match | None:
     """The pod that was given something does not go on like this, but another one does that has begun alike."""
     given = [claim for claim in claims.of(uid) if claim.slots] if uid else []
     if not given or any(claim.sure for claim in given):
         return None
-    begun = [(claim.amount, claim.init) for claim in given]
+    begun = [claim.amount for claim in given]
     for seeker in seekers:
-        if not seeker.open or seeker.fault is not None or seeker.uid == uid or claims.of(seeker.uid):
+        if not seeker.open or seeker.fault is not None:
             continue
-        wants = seeker.wants
-        if len(wants) <= len(begun) or list(seeker.shape[: len(begun)]) != begun or wants[len(begun)].amount != amount:
+        if [want.amount for want in seeker.wants[: len(begun) + 1]] != [*begun, amount]:
             continue
-        want = wants[len(begun)]
-        devices = {claim.devices for claim in given}
-        if seeker.form is Form.ONE and len(devices) == 1:
-            want = replace(want, devices=devices.pop())
         moved = tuple(
-            replace(claim, uid=seeker.uid, container=its.container) for claim, its in zip(given, wants, strict=False)
+            replace(claim, uid=seeker.uid, container=want.container, init=want.init)
+            for claim, want in zip(given, seeker.wants, strict=False)
         )
+        # It may be the same pod, whose first containers are asked for anew.
+        has = [claim for claim in claims.of(seeker.uid) if claim.slots] if seeker.uid != uid else []
+        if has or [claim.key for claim in moved] == [claim.key for claim in given] or not _goes_on(moved, slots):
+            continue
+        want = _follow(seeker, seeker.wants[len(begun)], moved)
         return Match(seeker, want, moved=moved, left=uid)
     return None
 
 
-def _repeat(seekers: Sequence[Seeker], claims: Claims, amount: int) -> Match | None:
+def _repeat(seekers: Sequence[Seeker], claims: Claims, amount: int, slots: Sequence[SlotId]) -> Match | None:
     """A kubelet that was restarted before it wrote down what it was given has those slots free, and asks again."""
     for seeker in seekers:
         if not seeker.open or seeker.fault is not None:
             continue
+        given = [claim for claim in claims.of(seeker.uid) if claim.slots]
         for want in seeker.wants:
             claim = claims.get((seeker.uid, want.container))
-            if want.amount == amount and claim is not None and not claim.slots:
-                return Match(seeker, want)
+            if want.amount == amount and claim is not None and not claim.slots and _goes_on(given, slots):
+                return Match(seeker, _follow(seeker, want, given))
     return None
 
 

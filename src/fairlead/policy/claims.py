@@ -67,6 +67,11 @@ class Claims:
         """Of any of them."""
         return next((claim for slot in slots if (claim := self._by_slot.get(slot)) is not None), None)
 
+    @property
+    def slots(self) -> AbstractSet[SlotId]:
+        """All that were given to somebody."""
+        return self._by_slot.keys()
+
     def load(self, device: DeviceId) -> int:
         """How many units of a device pods have. What an init container had stays its pod's as long as that lives."""
         if self._load is None:

@@ -112,7 +112,11 @@ def _make_room(
     """Promises another device to a pod of other amounts, which has nothing yet, if that helps."""
     devices = {device for where in has for device in where}
     for victim in idle:
-        if victim.uid in targets or victim.form is not Form.ONE or devices.isdisjoint(*victim.plan):
+        if (
+            victim.uid in targets
+            or victim.form is not Form.ONE
+            or devices.isdisjoint(device for where in victim.plan for device in where)
+        ):
             continue
         for plan in left:
             if len(set(plan)) != 1 or len(plan[0]) != len(victim.plan[0]):

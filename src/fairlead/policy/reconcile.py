@@ -45,7 +45,7 @@ def reconcile(
     """`grace_s`: 0 when the kubelet asks for another pod, for then it has ended with all but the latest."""
     here = {seeker.uid: seeker for seeker in seekers}
     new = Claims()
-    strangers = _confirm(new, claims, seekers, held, device_of, room, now_s)
+    strangers = _confirm(new, claims, seekers, held, device_of, now_s)
     lost, loose = [], []
     for claim in claims:
         owner = new.holder_of(claim.slots)
@@ -66,7 +66,10 @@ def reconcile(
             new.add(claim)
     for claim in loose:
         _hand_over(claim, claims, seekers, new)
-    new.latest = claims.latest
+    # Who was given something last may be another than was thought.
+    last = next((claim for claim in reversed(claims.of(claims.latest)) if claim.slots), None)
+    owner = new.holder_of(last.slots) if last is not None else None
+    new.latest = owner.uid if owner is not None else claims.latest
     admitted = [seeker for seeker in seekers if not seeker.pod.deleting and _is_complete(seeker, new, now_s)]
     done, promises, wrong = exchange(seekers, admitted, new, room)
     mistaken = tuple(
@@ -87,16 +90,10 @@ def _confirm(
     seekers: Sequence[Seeker],
     held: Held,
     device_of: Mapping[SlotId, DeviceId],
-    room: Mapping[DeviceId, int],
     now_s: float,
 ) -> list[Holder]:
     by_name = {(seeker.pod.namespace, seeker.pod.name): seeker for seeker in seekers}
     here = {seeker.uid for seeker in seekers}
-    busy: dict[DeviceId, int] = {}
-    for slots in held.values():
-        for slot in slots:
-            if (device := device_of.get(slot)) is not None:
-                busy[device] = busy.get(device, 0) + 1
     strangers = []
     for holder, listed in held.items():
         namespace, pod, container = holder
@@ -117,7 +114,7 @@ def _confirm(
             uid = before.uid if before.sure and before.uid not in here and before.uid else f"{namespace}/{pod}"
             new.add(replace(before, uid=uid, container=container, slots=slots, init=False, sure=True))
             continue
-        devices = before.devices if before is not None else _told(seeker, container, slots, device_of, room, busy)
+        devices = before.devices if before is not None else _told(seeker, container, slots, device_of)
         at_s, words = (before.at_s, before.words) if before is not None else (now_s, "")
         new.add(Claim(seeker.uid, container, slots, devices, at_s, init=want.init, sure=True, words=words))
     return strangers
@@ -129,25 +126,17 @@ def _is_of_another(claim: Claim, here: set[str]) -> bool:
 
 
 def _told(
-    seeker: Seeker,
-    container: str,
-    slots: frozenset[SlotId],
-    device_of: Mapping[SlotId, DeviceId],
-    room: Mapping[DeviceId, int],
-    busy: Mapping[DeviceId, int],
+    seeker: Seeker, container: str, slots: frozenset[SlotId], device_of: Mapping[SlotId, DeviceId]
 ) -> tuple[DeviceId, ...]:
     """What a container was told before we were started.
 
     One that another plugin has served is marked, and was told what its annotation says. One that is not marked yet was
-    served by an earlier daemon of ours, which chose slots of the device that it told, as long as there were enough.
+    served by an earlier daemon of ours, which chose slots of the device that it told.
     """
     want = seeker.want(container)
     promised = want.devices if want is not None else ()
     found = tuple(sorted({device_of[slot] for slot in slots if slot in device_of}))
     if not seeker.open or len(found) != max(1, len(promised)):
-        return promised
-    full = len(promised) == 1 and room.get(promised[0], 0) - busy.get(promised[0], 0) < len(slots)
-    if full and promised != found and busy.get(promised[0], 0):
         return promised
     return promised if set(found) == set(promised) else found
 
@@ -185,8 +174,8 @@ def _hand_over(claim: Claim, claims: Claims, seekers: Sequence[Seeker], new: Cla
     for seeker in seekers:
         for want in seeker.wants:
             key = (seeker.uid, want.container)
-            if key in claims and key not in new and (want.amount, want.init) == (claim.amount, claim.init):
-                new.add(replace(claim, uid=seeker.uid, container=want.container, sure=False))
+            if key in claims and key not in new and want.amount == claim.amount:
+                new.add(replace(claim, uid=seeker.uid, container=want.container, init=want.init, sure=False))
                 return
 
 
