@@ -51,7 +51,8 @@ class Book(Struct):
     @property
     def names_pods(self) -> bool:
         """Whether containers are told of their pod: then it matters which one they were taken for."""
-        texts = self.resource.extra.env.values()
+        extra = self.resource.extra
+        texts = (*extra.env.values(), *extra.annotations.values())
         return any(word in text for text in texts for word in _OF_THE_POD)
 
     def holds_ghosts(self) -> bool:

@@ -16,7 +16,8 @@ _NOTE = r"\{annotation:([^{}]*)\}"
 WAIT_MAX_S = 30.0  # the kubelet admits nothing else meanwhile
 
 
-def compile_assign(spec: AssignSpec, env: dict[str, str], at: Path, problems: list[Problem]) -> Assign:
+def compile_assign(spec: AssignSpec, shown: dict[str, str], at: Path, problems: list[Problem]) -> Assign:
+    """`shown`: what containers are told, as templates by name."""
     keys: list[tuple[Path, str]] = [(("device",), spec.device)]
     keys += [(("perContainer",), spec.per_container), (("time",), spec.time), (("assigned",), spec.assigned)]
     keys += [(("nodeLock",), spec.node_lock)]
@@ -35,9 +36,9 @@ def compile_assign(spec: AssignSpec, env: dict[str, str], at: Path, problems: li
                 f"{spec.wait:g} s is too long: the kubelet admits no pod meanwhile. Give {WAIT_MAX_S:g} s or less",
             )
         )
-    for name, text in env.items():
+    for name, text in shown.items():
         problems += [
-            ((*at, "needs"), f"env.{name} shows {key!r}, which is not listed here. Add it")
+            ((*at, "needs"), f"{name} shows {key!r}, which is not listed here. Add it")
             for key in re.findall(_NOTE, text)
             if key not in spec.needs
         ]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from fairlead.backends.strict import Bytes, Path
 from fairlead.config.spec import AlsoSpec, Config, MatchSpec, MemorySpec, Registration, RuleSpec
-from fairlead.inject.fill import EACH, MEMORY_WORDS, NAME
+from fairlead.inject.fill import ASSIGN_WORDS, EACH, MEMORY_WORDS, NAME, NOTE
 from fairlead.model.device import DeviceNode
 from fairlead.model.edits import Edits, Mount
 from fairlead.model.errors import InvalidName
@@ -154,7 +154,7 @@ def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
     if spec.assign is not None:
         from fairlead.config.assign import compile_assign  # noqa: PLC0415 - few daemons have it
 
-        assign = compile_assign(spec.assign, spec.env, (*at, "assign"), problems)
+        assign = compile_assign(spec.assign, {**spec.annotations, **spec.env}, (*at, "assign"), problems)
     strategy, most = spec.placement, spec.per_container
     if memory is not None:
         strategy = Strategy.PACK if strategy is Strategy.ALIGNED else strategy
@@ -277,6 +277,9 @@ def _edits(spec: RuleSpec, at: Path, problems: list[Problem]) -> Edits:
             found = [word for word in MEMORY_WORDS if f"{{{word}}}" in text]
             if found and not shares:
                 problems.append(((*at, key), f"{name!r} names {{{found[0]}}}, which needs a rule with memory"))
+            found = [word for word in (*ASSIGN_WORDS, NOTE) if f"{{{word}" in text]
+            if found and spec.assign is None:
+                problems.append(((*at, key), f"{name!r} names {{{found[0]}}}, which needs a rule with assign"))
     paths = [("mounts", number, mount.host, mount.container) for number, mount in enumerate(spec.mounts)]
     paths += [("devices", number, node.host, node.container) for number, node in enumerate(spec.devices)]
     for key, number, host, container in paths:
