@@ -1,0 +1,258 @@
+"""Which pod a question of the kubelet is for, which device it was promised, and whether that has room."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from fairlead.model.assign import Assign
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+from fairlead.model.pod import Container, Pod
+from fairlead.model.resource import Slot
+from fairlead.policy.assign import Match, Miss, choose_slots, match
+from fairlead.policy.claims import Claim, Claims
+from fairlead.policy.promise import Form, Seeker, Want, read_pod, write_plan
+
+RESOURCE = ResourceName("example.com/memory")
+A, B, C = DeviceId("GPU-a"), DeviceId("GPU-b"), DeviceId("GPU-c")
+NAMES = {"0": A, "1": B, "2": C}
+WORDS = {device: word for word, device in NAMES.items()}
+ASSIGN = Assign(
+    device="card", per_container="each", time="time", assigned="assigned", unassigned=frozenset({"", "false"})
+)
+ROOM = {A: 8, B: 8, C: 8}
+
+
+def pod(name: str, *amounts: int, card: str = "0", time: int = 0, init: Sequence[int] = (), **annotations: str) -> Pod:
+    texts = {"card": card, "time": str(time), **annotations}
+    return Pod(
+        uid=name,
+        namespace="default",
+        name=name,
+        phase="Pending",
+        annotations={key: text for key, text in texts.items() if text},
+        init_containers=tuple(Container(f"init{n}", {RESOURCE: str(amount)}) for n, amount in enumerate(init)),
+        containers=tuple(Container(f"main{n}", {RESOURCE: str(amount)}) for n, amount in enumerate(amounts)),
+    )
+
+
+def read(one: Pod, assign: Assign = ASSIGN, *, whole: bool = False) -> Seeker:
+    seeker = read_pod(one, RESOURCE, assign, NAMES, whole=whole)
+    assert seeker is not None
+    return seeker
+
+
+def order(*pods: Pod) -> list[Seeker]:
+    return sorted(map(read, pods), key=lambda seeker: seeker.order)
+
+
+def slots(card: int, *numbers: int) -> frozenset[SlotId]:
+    return frozenset(SlotId(f"{card}-{number}") for number in numbers)
+
+
+def give(claims: Claims, uid: str, container: str, device: DeviceId, given: frozenset[SlotId], **more: bool) -> None:
+    claims.add(Claim(uid, container, given, (device,), 0.0, words=uid, **more))
+
+
+def served(found: Match | Miss) -> tuple[str, str, tuple[DeviceId, ...]]:
+    assert isinstance(found, Match), found
+    return found.seeker.uid, found.want.container, found.want.devices
+
+
+# --- Which pod --------------------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_promise_first_then_the_older_pod_then_the_name():
+    pods = [pod("late", 4, time=9), pod("early", 4, time=3, card="1"), pod("none", 4, time=9)]
+    pods.append(replace(pods[0], uid="old", name="old", created_s=-1.0))
+    assert [seeker.uid for seeker in order(*pods)] == ["early", "old", "late", "none"]
+    found = match(order(*pods), Claims(), 4)
+    assert served(found) == ("early", "main0", (B,))
+    assert isinstance(found, Match)
+    assert [rival.uid for rival in found.rivals] == ["old", "late", "none"]
+
+
+def test_a_time_that_cannot_be_read_comes_after_any_that_can():
+    odd = replace(pod("odd", 4), annotations={"card": "0", "time": "soon"})
+    far = replace(pod("far", 4), annotations={"card": "1", "time": "9" * 20})
+    assert [seeker.uid for seeker in order(odd, far)] == ["far", "odd"]
+
+
+def test_amounts_count_by_container_and_in_their_order():
+    seekers = order(pod("two", 3, 4, time=1), pod("one", 4, card="1", time=2))
+    claims = Claims()
+    assert served(match(seekers, claims, 4))[0] == "one"
+    assert served(match(seekers, claims, 3)) == ("two", "main0", (A,))
+    give(claims, "two", "main0", A, slots(0, 0, 1, 2))
+    # Its admission is under way: it goes before older promises.
+    assert served(match(seekers, claims, 4)) == ("two", "main1", (A,))
+
+
+def test_an_init_container_leaves_its_slots_to_the_next():
+    seekers = order(pod("other", 4, card="1", time=1), pod("warm", 4, init=[6], time=2))
+    claims = Claims()
+    give(claims, "warm", "init0", A, slots(0, *range(6)), init=True)
+    assert served(match(seekers, claims, 4, sorted(slots(0, 1, 2, 3, 5)))) == ("warm", "main0", (A,))
+    # Who does not use them again is another pod.
+    assert served(match(seekers, claims, 4))[0] == "other"
+
+
+def test_a_full_card_is_passed_over_for_one_with_room_and_told_if_there_is_none():
+    seekers = order(pod("full", 4, time=1), pod("fits", 4, card="1", time=2))
+    claims = Claims()
+    give(claims, "x", "main", A, slots(0, 0, 1, 2, 3, 4), sure=True)
+    assert served(match(seekers, claims, 4, room=ROOM))[0] == "fits"
+    miss = match(seekers[:1], claims, 4, room=ROOM)
+    assert miss == Miss("default/full: 4 units do not fit: GPU-a has 8, and pods hold 5 of them")
+
+
+def test_what_init_containers_had_stays_their_pods_and_counts_once():
+    claims = Claims()
+    give(claims, "warm", "init0", A, slots(0, *range(6)), init=True)
+    warm = order(pod("warm", 6, init=[6]))
+    assert claims.load(A) == 6
+    assert served(match(warm, claims, 6, sorted(slots(0, *range(6))), ROOM))[1] == "main0"
+    give(claims, "warm", "main0", A, slots(0, *range(6)))
+    assert (claims.load(A), claims.spare("warm", A)) == (6, 0)
+    claims.drop(("warm", "main0"))
+    assert claims.holder(SlotId("0-1")) == claims.get(("warm", "init0"))
+    small = order(pod("small", 4))
+    assert isinstance(match(small, claims, 4, room=ROOM), Miss)
+
+
+def test_a_pod_that_has_begun_like_another_is_found_by_its_next_question():
+    seekers = order(pod("short", 3, time=1), pod("long", 3, 5, card="1", time=2))
+    claims = Claims()
+    give(claims, "short", "main0", A, slots(0, 0, 1, 2))
+    found = match(seekers, claims, 5, room=ROOM)
+    assert served(found) == ("long", "main1", (A,))  # where its first container is
+    assert isinstance(found, Match)
+    assert [claim.key for claim in found.moved] == [("long", "main0")]
+    assert found.left == "short"
+    # But not if that is known to be the other's.
+    give(claims, "short", "main0", A, slots(0, 0, 1, 2), sure=True)
+    assert isinstance(match(seekers, claims, 5, room=ROOM), Miss)
+
+
+def test_slots_of_a_moment_ago_were_those_of_an_init_container():
+    seekers = order(pod("plain", 4, time=1), pod("warm", 2, init=[4], card="1", time=2), pod("two", 2, time=3))
+    claims = Claims()
+    give(claims, "plain", "main0", A, slots(0, 0, 1, 2, 3))
+    assert served(match(seekers, claims, 2, sorted(slots(0, 1, 2)))) == ("warm", "main0", (A,))
+    # Nobody like that: it is no matter of a guess.
+    assert isinstance(match([seekers[0], seekers[2]], claims, 2, sorted(slots(0, 1, 2))), Miss)
+
+
+def test_a_kubelet_that_forgot_asks_again():
+    seekers = order(pod("only", 4))
+    claims = Claims()
+    give(claims, "only", "main0", A, slots(0, 0, 1, 2, 3))
+    assert isinstance(match(seekers, claims, 4), Miss)  # it has what it asked for
+    claims.free(slots(0, 2))
+    assert served(match(seekers, claims, 4)) == ("only", "main0", (A,))
+
+
+def test_a_pod_that_lacks_something_is_passed_over_and_named():
+    assign = Assign(device="card", time="time", needs=("port",))
+    lacking, ready = read(pod("lacking", 4, time=1), assign), read(pod("ready", 4, time=2, port="1"), assign)
+    found = match([lacking, ready], Claims(), 4)
+    assert isinstance(found, Match)
+    assert (found.seeker, found.before) == (ready, (lacking,))  # worth a wait: it was promised its device earlier
+    assert match([lacking], Claims(), 4) == Miss("default/lacking: its annotation port is not there")
+    broken = read(pod("broken", 4, card="7", port="1"), assign)
+    miss = match([broken], Claims(), 4)
+    assert miss == Miss("default/broken: its annotation card names '7'; this node has 0, 1, 2", later=False)
+
+
+def test_nobody_asks_and_who_asks_for_what():
+    assert match([], Claims(), 4) == Miss("no pod asks for 4")
+    assert match(order(pod("p", 3)), Claims(), 4) == Miss("no pod asks for 4; default/p asks for 3")
+
+
+@pytest.mark.parametrize(
+    ("changes", "served"),
+    [({"deleting": True}, False), ({"phase": "Running"}, False), ({}, True)],
+    ids=["deleting", "running", "pending"],
+)
+def test_pods_that_are_not_admitted_any_more_are_not_meant(changes: Mapping[str, object], served: bool):
+    assert isinstance(match(order(replace(pod("p", 4), **changes)), Claims(), 4), Match) is served
+
+
+def test_a_pod_that_is_marked_is_not_meant():
+    assert isinstance(match(order(pod("p", 4, assigned="true")), Claims(), 4), Miss)
+    strict = replace(ASSIGN, unassigned=frozenset({"false"}))
+    seeker = read(pod("p", 4), strict)
+    assert seeker.fault is not None
+    assert seeker.fault.text == "its annotation assigned is not there"
+
+
+# --- Which devices ----------------------------------------------------------------------------------------------------
+
+
+def test_each_container_its_own_device():
+    one = pod("p", 2, 3, init=[1], each=json.dumps({"0": {"1": 2}, "1": {"2": 3}}))
+    seeker = read(one)
+    assert (seeker.plan, seeker.form) == (((B,), (B,), (C,)), Form.EACH)
+    texts = write_plan(seeker, ((C,), (C,), (B,)), ASSIGN, WORDS)
+    assert texts == {"each": '{"0":{"2":2},"1":{"1":3}}', "card": "2,1"}
+    assert read(replace(one, annotations={**one.annotations, **texts})).plan == ((C,), (C,), (B,))
+
+
+def test_a_container_without_a_device_of_its_own():
+    seeker = read(pod("p", 2, 3, each='{"0":{"1":2}}'))
+    assert seeker.fault is not None
+    assert seeker.fault.text == "its annotation each names no device for container main1"
+
+
+def test_whole_devices_go_to_containers_in_a_row():
+    one = pod("p", 2, 1, init=[1], card="2,0,1")
+    seeker = read(one, whole=True)
+    assert (seeker.plan, seeker.form) == (((C,), (C, A), (B,)), Form.ROW)
+    assert write_plan(seeker, ((A,), (A, B), (C,)), ASSIGN, WORDS) == {"card": "0,1,2"}
+    assert write_plan(seeker, ((A,), (B, A), (C,)), ASSIGN, WORDS) is None  # its init container had another
+    assert write_plan(seeker, ((A,), (A, B), (A,)), ASSIGN, WORDS) is None
+    assert write_plan(seeker, ((A,), (A, B), (DeviceId("gone"),)), ASSIGN, WORDS) is None
+
+
+@pytest.mark.parametrize(("card", "whole"), [("0,1,2", True), ("0", True), ("0,1,2", False)])
+def test_more_devices_than_asked_for_are_not_given(card: str, whole: bool):
+    seeker = read(pod("greedy", 2, card=card), whole=whole)
+    assert seeker.fault is not None
+    count = len(card.split(","))
+    assert seeker.fault.text == (
+        f"{count} devices are named for container main0, which asks for 2. Name as many as it asks for"
+    )
+
+
+def test_a_promise_of_one_device_has_no_words_for_two():
+    seeker = read(pod("p", 2, 2))
+    assert write_plan(seeker, ((A,), (B,)), ASSIGN, WORDS) is None
+    assert write_plan(seeker, ((B,), (B,)), ASSIGN, WORDS) == {"card": "1"}
+
+
+# --- Which slots ------------------------------------------------------------------------------------------------------
+
+SLOTS_OF = {device: tuple(Slot(SlotId(f"{word}-{n}"), device) for n in range(4)) for word, device in NAMES.items()}
+ALL = {slot.id for mine in SLOTS_OF.values() for slot in mine}
+
+
+def choose(amount: int, *devices: DeviceId, must: Sequence[str] = (), taken: Sequence[str] = (), strict: bool = True):
+    want = Want("main", amount, devices)
+    free = ALL - {SlotId(slot) for slot in taken}
+    return choose_slots(want, SLOTS_OF, free, [SlotId(slot) for slot in must], strict=strict)
+
+
+def test_slots_carry_the_decision():
+    assert choose(3, B) == ("1-0", "1-1", "1-2")
+    assert choose(3, B, must=["1-3"], taken=["1-0"]) == ("1-3", "1-1", "1-2")
+    assert choose(4, B, A) == ("1-0", "1-1", "0-0", "0-1")  # of each its part
+    assert choose(4, B, A, must=["0-3"], taken=["1-0", "1-1", "1-2"]) == ("0-3", "1-3", "0-0", "0-1")
+
+
+def test_slots_of_other_devices_only_in_need_and_unless_strict():
+    assert choose(4, B, taken=["1-0"]) == ()
+    assert choose(4, B, taken=["1-0"], strict=False) == ("1-1", "1-2", "1-3", "0-0")
+    assert choose(13, B, strict=False) == ()
