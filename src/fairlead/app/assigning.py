@@ -111,8 +111,9 @@ class Assigner:
         kept = [SlotId(slot) for slot in must]
         free = set(cast("Sequence[SlotId]", available))  # there may be 80,000
         async with book.lock:
-            book.decided, book.free = None, free
-            book.claims.free(free.difference(kept) if kept else free, init=True)
+            unused = free.difference(kept) if kept else free
+            book.decided, book.free = None, unused
+            book.claims.free(unused, init=True)
             found = await self._find(book, size, kept, first=True)
             want = found.want if found is not None else self._only(book, size)
             chosen = choose_slots(want, resource.slots_of, free, kept, strict=book.assign.strict)

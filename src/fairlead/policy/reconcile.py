@@ -52,6 +52,8 @@ def reconcile(
         known = new.get(claim.key)
         if known is not None and (not claim.slots or claim.slots <= known.slots):
             continue  # confirmed
+        if claim.init and not claim.slots and any(other.sure for other in new.of(claim.uid)):
+            continue  # it was asked for anew, and another pod's claim tells where it is
         if claim.init:
             kept = _keep_init(claim, owner, here, new, now_s)
             if kept is not None:
