@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -25,7 +24,6 @@ from fairlead.app.stock import Ledger, inventory_of, preparing
 from fairlead.config.load import Loaded, needs_cluster
 from fairlead.config.spec import Registration
 from fairlead.kubelet.podresources import Holdings, Unknown, read_holdings
-from fairlead.kubelet.service import chooser
 from fairlead.kubelet.sockets import KUBELET_SOCKET, DirectoryLock, SocketWatch
 from fairlead.kubelet.supervisor import Supervisor
 from fairlead.kubelet.unit import Place
@@ -379,14 +377,9 @@ def _report() -> ModuleType:
 
 
 def _warm_up() -> None:
-    """What was left for after the registration."""
-    chooser()
-    # What is there now stays: later collections need not walk it, inside an Allocate least of all. Once: what a reload
-    # brings goes with the next one, and must not be kept from the collector.
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
-    gc.enable()
+    from fairlead.app.warm import warm_up  # noqa: PLC0415 - registering comes first
+
+    warm_up()
 
 
 def _lock_name(instance: str) -> str:
