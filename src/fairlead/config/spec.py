@@ -1,5 +1,6 @@
 """What can be configured. Their descriptions are the reference: schema, `config explain` and docs come from here."""
 
+# Annotations are objects here, not text: text would be evaluated at each start (docs/decisions/0008-speed.md).
 import enum
 from typing import Annotated, Any
 

@@ -1,5 +1,6 @@
 """What people may write about NVIDIA GPUs: how they are found, how they are watched, what a container gets."""
 
+# Annotations are objects here, not text: text would be evaluated at each start (docs/decisions/0008-speed.md).
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal

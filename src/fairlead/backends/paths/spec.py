@@ -1,7 +1,6 @@
 """What people may write: which paths of the host are devices, and how they are called."""
 
-from __future__ import annotations
-
+# Annotations are objects here, not text: text would be evaluated at each start (docs/decisions/0008-speed.md).
 import re
 from collections.abc import Iterator
 from enum import StrEnum

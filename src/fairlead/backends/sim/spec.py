@@ -3,8 +3,7 @@
 Owns shapes and defaults only. `build` makes devices of a fleet, `world` carries orders out.
 """
 
-from __future__ import annotations
-
+# Annotations are objects here, not text: text would be evaluated at each start (docs/decisions/0008-speed.md).
 from typing import Annotated, TypeAlias
 
 import msgspec
