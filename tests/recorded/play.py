@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 
@@ -11,6 +11,7 @@ from fairlead.app.daemon import Daemon
 from fairlead.backends.nvidia import NvidiaBackend
 from fairlead.config.load import build
 from fairlead.model.clock import SystemClock
+from fairlead.model.ports import Backend
 from fairlead.observe.journal import Fact, Journal
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from tests.recorded.meaning import config_of
@@ -34,7 +35,7 @@ class Ours:
     @property
     def backend(self) -> NvidiaBackend:
         found = self.daemon.sources.live["nvidia"].backend
-        assert isinstance(found, NvidiaBackend)
+        assert _is_nvidia(found)
         return found
 
     def of(self, kind: str) -> list[Fact]:
@@ -42,8 +43,11 @@ class Ours:
 
     async def stop(self) -> int:
         """With what the process would end."""
+        events = [source.backend._events for source in self.daemon.sources.live.values() if _is_nvidia(source.backend)]
         self.daemon.stop()
         await asyncio.wait_for(self._task, PATIENCE_S)
+        # A process would be gone. Here its thread ends its wait first: the driver is taken away next, and it holds it.
+        assert await eventually(lambda: all(one._nvml is None for one in events))
         return 0
 
 
@@ -254,6 +258,10 @@ class _Play:
         assert [keys["device"] for keys in told] == [gpu.uuid]
         assert f"xid-{MARK}" in told[0]["cause"]
         await eventually(lambda: stage.stream.lists[-1] is not before)
+
+
+def _is_nvidia(backend: Backend) -> TypeGuard[NvidiaBackend]:
+    return isinstance(backend, NvidiaBackend)
 
 
 def _holder(fact: Fact) -> tuple[str, str, str]:

@@ -106,7 +106,11 @@ async def playing(vector: Vector, kubelet: Kubelet, root: Path) -> AsyncIterator
         async with running(kubelet, root, text) as node:
             for name, ids in health.natural(vector).items():
                 await kubelet.wait_for_allocatable(name, len(ids), PATIENCE_S)
-            yield Played(vector, node, machine)
+            played = Played(vector, node, machine)
+            listener = played.backend._events
+            yield played
+        # Its thread ends its wait first: the driver is taken away next, and it holds it.
+        await eventually(lambda: listener._nvml is None)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -244,6 +244,6 @@ ALSO(nvmlInit, nvmlInit_v2);
 
 int nvmlShutdown(void) {
     Call call = enter_at("nvmlShutdown", EVERY_GPU);
-    if (!call.code) references--;
+    if (!call.code && !--references) free_all_events();
     return leave(&call);
 }

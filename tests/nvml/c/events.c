@@ -25,7 +25,8 @@ typedef struct {
     int told_lost;
 } Registration;
 
-typedef struct {
+typedef struct EventSet {
+    struct EventSet *earlier;
     int watch, waiting, freed; /* the memory stays: who uses a freed set is told so, and does not crash */
     long offset;
     unsigned registrations;
@@ -37,6 +38,8 @@ typedef struct {
     unsigned long long type, data;
     unsigned gi, ci;
 } EventData;
+
+static EventSet *latest;
 
 static long end_of_events(void) {
     char path[4200];
@@ -58,19 +61,30 @@ int nvmlEventSetCreate(EventSet **set) {
         return leave(&call);
     }
     fresh->offset = end_of_events();
-    *set = fresh;
+    fresh->earlier = latest;
+    *set = latest = fresh;
     return leave(&call);
 }
 
 static void clear_up(EventSet *set) {
-    if (!set->freed || set->waiting) return;
+    if (!set->freed || set->waiting || set->watch < 0) return;
     close(set->watch);
+    set->watch = -1;
+}
+
+/* At the last shutdown nothing stays open, whoever forgot it: a machine has few inotify instances, and tests are many. */
+void free_all_events(void) {
+    for (; latest; latest = latest->earlier) {
+        latest->freed = 1;
+        clear_up(latest);
+    }
 }
 
 int nvmlEventSetFree(EventSet *set) {
     Call call = enter_at("nvmlEventSetFree", EVERY_GPU);
     if (!call.code && (!set || set->freed)) call.code = INVALID_ARGUMENT;
-    if (!call.code) {
+    /* After the last shutdown as well: a thread that ends late would leave its watch behind, and they are few. */
+    if (!call.code || (call.code == UNINITIALIZED && set && !set->freed)) {
         set->freed = 1;
         clear_up(set);
     }

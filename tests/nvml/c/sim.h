@@ -114,6 +114,7 @@ Call enter(const char *function, Handle *handle);
 Call enter_at(const char *function, int gpu); /* for functions that name a GPU by its number, or none: EVERY_GPU */
 int leave(Call *call);
 
+void free_all_events(void);   /* at the last shutdown */
 void let_go(void);            /* for a wait in the middle of a call */
 Script *take_up(void);        /* and its end: the script as it is now */
 int is_initialized(void);
