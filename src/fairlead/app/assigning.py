@@ -360,6 +360,7 @@ class Assigner:
                 "assignment-swapped", resource=name, pod=str(pod), before=before, after=after, other=promise.partner
             )
             self._marker.set(pod, texts)
+            self._stir.set()  # it is marked when all is as it says
         for seeker in outcome.done:
             if seeker.uid not in book.marked and not self._lacks_more(book, seeker.uid):
                 book.marked.add(seeker.uid)

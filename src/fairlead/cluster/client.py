@@ -6,7 +6,7 @@ There is no update of a whole object: see `patches.py`. Owns a few kept connecti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -158,11 +158,20 @@ class Client:
         await self._call(Ask("delete", kind, name, namespace), "DELETE", kind.path(name, namespace=namespace))
 
     async def watch(
-        self, kind: Kind, into: type[T], *, since: str, namespace: str = "", fields: str = "", labels: str = ""
+        self,
+        kind: Kind,
+        into: type[T],
+        *,
+        since: str,
+        namespace: str = "",
+        fields: str = "",
+        labels: str = "",
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[Event[T], None]:
         """What changes from a version on, until the server ends it: then go on from the last event's version.
 
-        Raises Gone when the version is too old. Close it (`contextlib.aclosing`) when leaving early.
+        `opened` is called when the server has taken it: a quiet cluster may say nothing for a minute. Raises Gone when
+        the version is too old. Close it (`contextlib.aclosing`) when leaving early.
         """
         ask = Ask("watch", kind, namespace=namespace)
         # By chance, so that the nodes of a cluster do not come back in step.
@@ -175,6 +184,7 @@ class Client:
             **_selectors(fields, labels),
         }
         async with self._exchange(ask, "GET", kind.path(namespace=namespace), query) as (_, connection):
+            opened()
             lines = Lines()
             pieces = connection.body()
             while True:

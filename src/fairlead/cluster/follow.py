@@ -83,7 +83,12 @@ class Follower(Generic[T]):
             self._version = listing.version
         began_s, events = self._client.clock.monotonic(), 0
         watch = self._client.watch(
-            self._kind, self._into, since=self._version, fields=self._fields, namespace=self._namespace
+            self._kind,
+            self._into,
+            since=self._version,
+            fields=self._fields,
+            namespace=self._namespace,
+            opened=self._sink.heard,
         )
         async with aclosing(watch):
             async for event in watch:
