@@ -48,6 +48,7 @@ class PodCache:
         self._clock: Clock = client.clock
         self._node = node
         self._keeps = keeps
+        self._arrivals = 0  # the kubelet watches the same pods, and admits them in the order in which they come
         self.latest: Latest[PodsNow] = Latest(PodsNow())
         # The server leaves out pods that have ended, and tells one that ends as deleted.
         fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
@@ -90,13 +91,16 @@ class PodCache:
     # --- What the follower tells ----------------------------------------------------------------------------------
 
     def replace(self, items: tuple[_PodObject, ...]) -> None:
+        self._arrivals += 1
         pods = [pod for item in items if self._is_here(pod := self._pod(item))]
         kept = {pod.uid: pod for pod in pods[:PODS_MAX]}
         self._set(pods=kept, complete=True, left_out=max(0, len(pods) - PODS_MAX))
 
     def put(self, item: _PodObject) -> None:
+        known = self.now.pods.get(item.metadata.uid)
+        if known is None:
+            self._arrivals += 1
         pod = self._pod(item)
-        known = self.now.pods.get(pod.uid)
         if known is not None and is_older(pod.version, known.version):
             return
         if not self._is_here(pod):
@@ -124,6 +128,7 @@ class PodCache:
 
     def _pod(self, item: _PodObject) -> Pod:
         meta, spec = item.metadata, item.spec
+        known = self.now.pods.get(meta.uid)
         return Pod(
             uid=meta.uid,
             namespace=meta.namespace,
@@ -137,6 +142,7 @@ class PodCache:
             init_containers=tuple(map(_container, spec.init_containers or ())),
             containers=tuple(map(_container, spec.containers or ())),
             version=meta.resource_version,
+            arrived=known.arrived if known is not None else self._arrivals,
         )
 
 

@@ -124,7 +124,10 @@ class AssignSpec(_Spec, frozen=True):
         str,
         _doc("JSON with a device for each container: {number: {index: units}}. Where it is, it goes before device."),
     ] = ""
-    time: Annotated[str, _doc("When the device was chosen, as a whole number. The oldest pod is served first.")] = ""
+    time: Annotated[
+        str,
+        _doc("When the device was chosen, as a whole number. Of pods that came together the oldest is served first."),
+    ] = ""
     time_required: Annotated[bool, _doc("Whether a pod without it is passed over. Else it comes last.")] = False
     assigned: Annotated[str, _doc("Says whether the pod has its devices.")] = ""
     unassigned: Annotated[list[str], _doc("Values of it that mean: not yet. An empty one: it is not there.")] = field(

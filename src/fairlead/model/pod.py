@@ -29,6 +29,7 @@ class Pod(Struct, frozen=True):
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
     version: str = ""
+    arrived: int = 0  # later pods have larger numbers; those of one list have the same
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

@@ -2,8 +2,8 @@
 
 The kubelet names neither pod nor container; it says how many units it needs. It admits one pod after the other, and the
 containers of a pod in their order, init containers first. So the question is for, in this order: the pod whose init
-container has the very slots that are asked for again; the pod whose admission is under way; the pod that was promised
-its device first, and whose device has room. How pods are read stands in `promise`. Pure.
+container has the very slots that are asked for again; the pod whose admission is under way; the pod that came to the
+node first, and whose device has room. How pods are read stands in `promise`. Pure.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Seeker(Struct, frozen=True, dict=True):
 
     pod: Pod
     wants: tuple[Want, ...]
-    order: tuple[int, float, str, str]
+    order: tuple[int, int, float, str, str]
     open: bool = True  # the scheduler's annotations do not say that it has its devices
     fault: Fault | None = None
     form: Form = Form.ONE
@@ -120,7 +120,7 @@ def read_pod(
     `whole`: a unit is a whole device, so a container of two units has two of them.
     """
     faults: list[Fault] = []
-    order = (_time(pod, assign, faults), pod.created_s, pod.namespace, pod.name)
+    order = (pod.arrived, _time(pod, assign, faults), pod.created_s, pod.namespace, pod.name)
     wants = tuple(_wants(pod, resource, faults))
     if not wants:
         return None

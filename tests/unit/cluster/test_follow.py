@@ -15,6 +15,7 @@ from tests.unit.cluster.conftest import Quick
 from fairlead.cluster import pods as pods_module
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import TooSlow
+from fairlead.cluster.kinds import PODS
 from fairlead.cluster.nodes import Node, NodeMeta, NodeNow, NodeWatch
 from fairlead.cluster.pods import PodCache, PodsNow
 from fairlead.model.latest import Latest
@@ -77,6 +78,24 @@ async def test_pods_come_change_and_go(server: ApiServer, client: Client):
     assert len([request for request in server.requests if "watch" not in request.query]) == 1
 
 
+async def test_pods_are_numbered_as_they_come_and_those_of_one_list_together(server: ApiServer, client: Client):
+    for name in ("b", "a"):
+        server.store.put("pods", pod(name), "default")
+    cache = PodCache(client, "n1")
+    async with running(cache.run()):
+        await until(cache.latest, has("a"))
+        await server.watched()
+        for name in ("z", "c"):
+            server.store.put("pods", pod(name), "default")
+        server.store.put("pods", pod("z", annotations={"k": "v"}), "default")
+        now = await until(cache.latest, lambda now: has("c")(now) and now.pods["uid-z"].annotations)
+    came = {one.name: one.arrived for one in now.pods.values()}
+    assert came["a"] == came["b"] < came["z"] < came["c"]
+    listing = await client.list(PODS, pods_module._PodObject, fields="spec.nodeName=n1")  # by name
+    cache.replace(listing.items)
+    assert {one.name: one.arrived for one in cache.now.pods.values()} == came
+
+
 async def test_a_pod_keeps_what_is_read_and_no_more(server: ApiServer, client: Client):
     thing = pod("a", annotations={"keep/x": "1", "last-applied": "x" * 9999}, deletionTimestamp="2026-01-02T00:00:00Z")
     thing["spec"]["initContainers"] = [{"name": "side", "restartPolicy": "Always"}, {"name": "init"}]
@@ -96,6 +115,7 @@ async def test_a_pod_keeps_what_is_read_and_no_more(server: ApiServer, client: C
         init_containers=(Container("side", sidecar=True), Container("init")),
         containers=(Container("main", {"example.com/gpu": "1"}),),
         version="101",
+        arrived=1,
     )
     assert str(now.pods["uid-a"]) == "default/a"
 

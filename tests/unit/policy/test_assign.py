@@ -65,7 +65,7 @@ def served(found: Match | Miss) -> tuple[str, str, tuple[DeviceId, ...]]:
 # --- Which pod --------------------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_promise_first_then_the_older_pod_then_the_name():
+def test_of_those_that_came_together_the_oldest_promise_first_then_the_older_pod_then_the_name():
     pods = [pod("late", 4, time=9), pod("early", 4, time=3, card="1"), pod("none", 4, time=9)]
     pods.append(replace(pods[0], uid="old", name="old", created_s=-1.0))
     assert [seeker.uid for seeker in order(*pods)] == ["early", "old", "late", "none"]
@@ -73,6 +73,13 @@ def test_the_oldest_promise_first_then_the_older_pod_then_the_name():
     assert served(found) == ("early", "main0", (B,))
     assert isinstance(found, Match)
     assert [rival.uid for rival in found.rivals] == ["old", "late", "none"]
+
+
+def test_a_pod_that_came_to_the_node_earlier_goes_before_an_older_promise():
+    """The kubelet hears of them in the same order, and admits them so."""
+    late, early = pod("late", 4, time=3), pod("early", 4, time=9, card="1")
+    seekers = order(replace(late, arrived=2), replace(early, arrived=1))
+    assert served(match(seekers, Claims(), 4)) == ("early", "main0", (B,))
 
 
 def test_a_time_that_cannot_be_read_comes_after_any_that_can():
