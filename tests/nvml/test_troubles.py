@@ -33,6 +33,11 @@ def listen(*indexes: int, types: int = XID | ECC) -> object:
     return events
 
 
+def watches() -> int:
+    """Of files, that this process has open."""
+    return sum("inotify" in str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+
+
 def in_background(call: Callable[[], object]) -> Callable[[], object]:
     """Starts it; the answer is what waits for its end."""
     answers: list[object] = []
@@ -52,6 +57,16 @@ def in_background(call: Callable[[], object]) -> Callable[[], object]:
         return answers[0]
 
     return end
+
+
+def test_the_last_shutdown_closes_what_was_forgotten(node: Node) -> None:
+    before = watches()
+    listen(0)
+    listen(1, 2)
+    assert watches() == before + 2
+    pynvml.nvmlShutdown()
+    assert watches() == before
+    pynvml.nvmlInit()
 
 
 def test_a_wait_ends_with_the_event(node: Node) -> None:
