@@ -1,0 +1,71 @@
+"""The node says which devices are not usable, and nothing when all are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec.structs import replace
+from tests.apiserver.server import api_server
+from tests.unit.app.node_model import make_cards
+
+from fairlead.app.cluster import Cluster
+from fairlead.app.unwell import Unwell, list_unwell
+from fairlead.cluster.access import Access, parse_server
+from fairlead.cluster.client import Client
+from fairlead.cluster.credentials import Fixed
+from fairlead.cluster.tls import Trust
+from fairlead.model.clock import SystemClock
+from fairlead.model.health import Cause, CauseKind, Condition, Health
+from fairlead.model.names import DeviceId
+from fairlead.model.resource import Resource
+
+KEY = "example.com/unhealthy"
+
+
+def cards(*sick: int) -> Resource:
+    cause = Cause("xid", CauseKind.PERMANENT, "it failed")
+    conditions = {DeviceId(f"GPU-{number}"): Condition(Health.UNHEALTHY, cause) for number in sick}
+    made = make_cards(12)
+    return replace(made, inventory=replace(made.inventory, conditions=conditions))
+
+
+def test_indexes_in_the_order_of_devices():
+    assert list_unwell([cards(10, 2, 1)]) == "1,2,10"
+    assert list_unwell([cards(), cards()]) == ""
+
+
+async def test_it_is_written_kept_and_taken_away_and_what_forbids_it_is_told():
+    async with api_server() as server:
+        server.store.put("nodes", {"metadata": {"name": "n1", "annotations": {KEY: "9", "other": "x"}}, "status": {}})
+        clock, notes = SystemClock(), asyncio.Queue[str]()
+        client = Client(Access(parse_server(server.url), Trust(), Fixed(), source="test"), clock)
+        unwell = Unwell(Cluster(client, "n1"), KEY, clock, lambda _topic, problem: notes.put_nowait(problem))
+        task = asyncio.create_task(unwell.run())
+
+        def annotations() -> dict[str, Any]:
+            found: dict[str, Any] = server.store.get("nodes", "n1")["metadata"]["annotations"]
+            return found
+
+        async def until(wanted: dict[str, str]) -> None:
+            async with asyncio.timeout(20):
+                while annotations() != wanted:
+                    await server.store.news()
+
+        unwell.tell([cards(3, 1)])
+        await until({KEY: "1,3", "other": "x"})
+        # Somebody else's hand is put right.
+        node = server.store.get("nodes", "n1")
+        server.store.put("nodes", {**node, "metadata": {**node["metadata"], "annotations": {"other": "x"}}})
+        await until({KEY: "1,3", "other": "x"})
+        server.allowed = {("list", "nodes"), ("watch", "nodes")}
+        unwell.tell([cards()])
+        async with asyncio.timeout(20):
+            while "node 'n1' is not told which devices are unusable" not in (told := await notes.get()):
+                pass
+        assert "patch nodes" in told or '"patch"' in told
+        server.allowed = None
+        await until({"other": "x"})
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await client.close()
