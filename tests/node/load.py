@@ -66,10 +66,19 @@ class Refused:
 
 
 class Load:
-    def __init__(self, cluster: Cluster, resource: str, cards: Cards) -> None:
+    """`agrees`: whether a pod that runs and lies on these cards says so itself, where a scheduler writes it there."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        resource: str,
+        cards: Cards,
+        agrees: Callable[[Any, set[str]], bool] = lambda _pod, _cards: True,
+    ) -> None:
         self._cluster = cluster
         self._resource = resource
         self._cards = cards
+        self._agrees = agrees
         self.sizes: dict[str, tuple[int, ...]] = {}  # of every pod that is not over
         self.ready: set[str] = set()
         self.let_go: set[str] = set()
@@ -81,11 +90,13 @@ class Load:
 
     # --- What is done -------------------------------------------------------------------------------------------------
 
-    def make(self, name: str, sizes: tuple[int, ...], **more: Any) -> None:
+    def make(self, name: str, sizes: tuple[int, ...], init: int = 0, **more: Any) -> None:
+        """A pod with a container for each size. `init`: before them one that asks for so much, and ends."""
         parts = [shape(f"c{number}", {self._resource: size}, SCRIPT) for number, size in enumerate(sizes)]
+        first = [shape("init", {self._resource: init}, "exit 0")] if init else []
         self.sizes[name] = sizes
-        more = {"containers": parts, "restartPolicy": "Never", "terminationGracePeriodSeconds": 20, **more}
-        self._cluster.start_pod(name, {}, **more)
+        fixed = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 20}
+        self._cluster.start_pod(name, {}, containers=parts, initContainers=first, **fixed, **more)
 
     def release(self, names: Iterable[str]) -> None:
         """Every other pod is deleted; the others are told to end, and stay as pods that succeeded."""
@@ -152,12 +163,17 @@ class Load:
             if name in self.let_go:
                 found.append(f"{name} was let go: {pod['status']}")
             elif _is_ready(pod) and all((name, f"c{number}") in self._open for number in range(len(sizes))):
+                if not self._agrees(pod, self._places(name)):
+                    found.append(f"{name} lies on {self._places(name)}, and says {pod['metadata'].get('annotations')}")
                 if name not in self.ready:
                     self.ready.add(name)
                     self.ran[sizes] += 1
             elif pod["spec"].get("nodeName") or sum(sizes) <= free:
                 found.append(f"{name} {sizes} of {free}: {pod['status']}")
         return found
+
+    def _places(self, name: str) -> set[str]:
+        return {stay.card for (pod, _), stay in self._open.items() if pod == name}
 
     def _alive(self) -> dict[Key, tuple[str, int]]:
         found = {(one.pod, one.container): self._cards.told(one.env) for one in living()}

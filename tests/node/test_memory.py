@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +19,8 @@ from tests.node.daemon import HEALTH, Fairlead
 from tests.node.ledger import SEVERAL, date, unexplained
 from tests.node.load import Cards, Load
 from tests.node.owner import JOB, REPLICA_SET, Owner
-from tests.node.rig.node import start_kubelet, stop_kubelet
 from tests.node.rig.steps import until
+from tests.node.trouble import Trouble
 
 Make = Callable[[dict[str, Any]], Fairlead]
 GIB = 1024
@@ -67,7 +66,7 @@ class Run:
         self._cluster = cluster
         self._resource = resource
         self._names = count()
-        self._troubles = count()
+        self._trouble = Trouble(cluster, daemon, resource, TOTAL)
         self._seen = 0
         self.daemon = daemon
         self.chance = random.Random(6)  # fixed, so that a failure comes again
@@ -80,11 +79,9 @@ class Run:
             middle = len(sizes) // 2
             self._make(sizes[:middle])
             with self.load.away():
-                self._begin_trouble(next(self._troubles))
+                self._trouble.begin()
                 self._make(sizes[middle:])
-                began = time.time()
-                self._cluster.wait_offered(self._resource, TOTAL)
-                self._cluster.wait_numbers(self._resource, TOTAL, TOTAL, after=began)
+                self._trouble.wait_over()
         else:
             self._make(sizes)
         self.load.settle()
@@ -104,16 +101,6 @@ class Run:
     def _make(self, sizes: list[int]) -> None:
         for size in sizes:
             self.load.make(f"pod{next(self._names)}", (size,))
-
-    def _begin_trouble(self, number: int) -> None:
-        """The daemon or the kubelet, killed or asked to end: each in turn."""
-        with_signal = (signal.SIGKILL, signal.SIGTERM)[number // 2 % 2]
-        if number % 2:
-            stop_kubelet(with_signal)
-            start_kubelet(wait=False)
-        else:
-            self.daemon.end(with_signal)
-            self.daemon.start()
 
     def judge(self) -> None:
         """No refusal without a reason; and all that was given comes back."""
