@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Callable
 from itertools import count
 
 START_S = 1_700_000_000.0  # wall time at the start
@@ -34,6 +35,13 @@ class FakeClock:
         heapq.heappush(self._sleepers, (self._elapsed_s + seconds, next(self._ticket), future))
         self._dozed.set()
         await future
+
+    def alarm(self, seconds: float, ring: Callable[[], None]) -> Callable[[], object]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: None if done.cancelled() else ring())
+        heapq.heappush(self._sleepers, (self._elapsed_s + max(seconds, 0.0), next(self._ticket), future))
+        self._dozed.set()
+        return future.cancel
 
     @property
     def sleeping(self) -> int:

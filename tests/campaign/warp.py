@@ -93,6 +93,9 @@ class WarpClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def alarm(self, seconds: float, ring: Callable[[], None]) -> Callable[[], object]:
+        return asyncio.get_running_loop().call_later(seconds, ring).cancel
+
 
 class SteadyClock(WarpClock):
     """For the kubelet, whose `now` never goes back."""

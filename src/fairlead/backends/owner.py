@@ -29,6 +29,7 @@ class _Call(Struct, eq=False):
     answer: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
     started_s: float = field(default=-1.0)  # set by the thread
+    stop_alarm: Callable[[], object] = lambda: None
     beats: bool = False  # it says now and then that it lives, and `started_s` is when it last did
 
 
@@ -62,22 +63,23 @@ class Owner:
         call = _Call(name, lambda: fn(*args), deadline_s, loop.create_future(), loop)
         self._start()
         self._calls.put(call)
-        left_s = deadline_s
+        call.stop_alarm = self._clock.alarm(deadline_s, lambda: self._check(call))
         try:
-            while left_s > 0:
-                limit = asyncio.ensure_future(self._clock.sleep(left_s))
-                try:
-                    await asyncio.wait({call.answer, limit}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    limit.cancel()
-                if call.answer.done():
-                    answer: R = call.answer.result()
-                    return answer
-                left_s = call.started_s + deadline_s - self._clock.monotonic() if call.beats else 0.0
-            raise BackendError(self.stuck() or f"{self.name}: {name} had no turn within {deadline_s:.3g} s")
+            answer: R = await call.answer
+            return answer
         finally:
+            call.stop_alarm()
             # Without effect on an answer that is there; a call that waits for its turn is skipped.
             call.answer.cancel()
+
+    def _check(self, call: _Call) -> None:
+        """Its time is over: an error, unless it was heard of meanwhile."""
+        left_s = call.started_s + call.deadline_s - self._clock.monotonic() if call.beats else 0.0
+        if left_s > 0:
+            call.stop_alarm = self._clock.alarm(left_s, lambda: self._check(call))
+        elif not call.answer.done():
+            late = f"{self.name}: {call.what} had no turn within {call.deadline_s:.3g} s"
+            call.answer.set_exception(BackendError(self.stuck() or late))
 
     def beat(self) -> None:
         """On the thread, by a function that goes on and on: it lives, and its deadline counts from now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 
 class SystemClock:
@@ -17,3 +18,6 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def alarm(self, seconds: float, ring: Callable[[], None]) -> Callable[[], object]:
+        return asyncio.get_running_loop().call_later(seconds, ring).cancel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from fairlead.model.device import Device
@@ -107,3 +107,7 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+    def alarm(self, seconds: float, ring: Callable[[], None]) -> Callable[[], object]:
+        """Calls `ring` on the loop after that time; returns the way to stop it. Cheaper than a task that sleeps."""
+        ...
