@@ -149,7 +149,7 @@ DIFFERENCES: Differences = {
         (Place("064", {"answer 0 health": None, "answer 0 lists sent": 0}),),
     ),
     "stray-xid": Difference(
-        "An XID of which the driver does not say whose it is withdraws nothing; theirs withdraws every GPU.",
+        "An XID of which the driver does not say whose it is has every GPU asked how it is; theirs withdraws them all.",
         (Place("063", {"answer 0 health": None, "answer 0 lists sent": 0}),),
     ),
     "unit-known": Difference(

@@ -111,7 +111,7 @@ DIFFERENCES: Differences = {
         (Place("066", {f"answer 0 node {UNHEALTHY}": None, f"node annotation {UNHEALTHY}": None}),),
     ),
     "stray-xid": Difference(
-        "An XID of which the driver does not say whose it is withdraws nothing; theirs withdraws every GPU.",
+        "An XID of which the driver does not say whose it is has every GPU asked how it is; theirs withdraws them all.",
         (
             Place(
                 "063",

@@ -13,7 +13,16 @@ from contextlib import suppress
 from msgspec import Struct
 
 from fairlead.backends.nvidia.errors import NvmlError
-from fairlead.backends.nvidia.nvml import DOUBLE_BIT, NOT_SUPPORTED, UNAVAILABLE, XID, EventSet, Handle, Nvml
+from fairlead.backends.nvidia.nvml import (
+    DOUBLE_BIT,
+    GPU_IS_LOST,
+    NOT_SUPPORTED,
+    UNAVAILABLE,
+    XID,
+    EventSet,
+    Handle,
+    Nvml,
+)
 
 WANTED = XID | DOUBLE_BIT | UNAVAILABLE
 _AT_ONCE = 256  # a storm is told in parts
@@ -83,8 +92,10 @@ class Events:
                 event = self._nvml.wait(self._set, int(timeout_s * 1000))
                 told = 0
                 while event is not None:
-                    if uuid := self._uuids.get(event.device):
-                        tell(Report(uuid, event.kind, event.data, event.gi, event.ci))
+                    uuid = self._uuids.get(event.device)
+                    if uuid is None:  # whose it is nobody says: all are asked, as when the wait says that one is lost
+                        raise NvmlError("nvmlEventSetWait", GPU_IS_LOST, f"event {event.data} names no GPU of ours")
+                    tell(Report(uuid, event.kind, event.data, event.gi, event.ci))
                     if not told:
                         self._rest(_BREATH_S)
                     told += 1

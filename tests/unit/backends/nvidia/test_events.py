@@ -93,12 +93,21 @@ def test_a_wait_that_goes_on_ends_with_the_plugin() -> None:
 
 
 def test_what_happened_at_once_is_told_in_one_wait() -> None:
-    events = listening(Scripted(xid(1, 48), xid(2, 79), xid(9, 79), None))
+    events = listening(Scripted(xid(1, 48), xid(2, 79), None))
     heard: list[Report] = []
     events.wait(5, heard.append, once)
     assert heard == [Report("GPU-1", XID, 48), Report("GPU-2", XID, 79)]
     events.wait(5, heard.append, once)
     assert len(heard) == 2
+
+
+def test_an_event_of_nobody_that_is_known_is_an_error_and_those_around_it_are_told() -> None:
+    events = listening(Scripted(xid(1, 48), xid(9, 79), xid(2, 79), None))
+    heard: list[Report] = []
+    with pytest.raises(NvmlError, match="event 79 names no GPU of ours"):
+        events.wait(5, heard.append, once)
+    events.wait(5, heard.append, once)
+    assert heard == [Report("GPU-1", XID, 48), Report("GPU-2", XID, 79)]
 
 
 def test_an_event_is_told_before_the_driver_is_asked_for_the_next() -> None:

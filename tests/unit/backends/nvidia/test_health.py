@@ -141,6 +141,16 @@ async def test_an_error_of_the_event_set_withdraws_nobody(node: Node, monkeypatc
         watch.cancel()
 
 
+async def test_an_event_that_names_no_gpu_has_them_all_asked(node: Node) -> None:
+    async with watched(node) as (_, notes):
+        node.fault("nvmlDeviceGetUUID", 999, gpu=1)
+        node.stray(79)
+        await notes.wait_for("fault", uuid(node, 1), "nvml-error")
+        assert len(notes.lines) == 1
+        node.xid(0, 79)
+        await notes.wait_for("fault", uuid(node, 0), "xid-79")
+
+
 async def test_gpus_without_events_are_told_of_once_and_offered(node: Node) -> None:
     mute = replace(node.driver.gpus[1], events=0)
     node.become(replace(node.driver, gpus=(node.driver.gpus[0], mute, node.driver.gpus[2])))
