@@ -57,10 +57,10 @@ class Unknown(Struct, frozen=True):
 
 
 async def read_holdings(socket: Path, *, timeout_s: float = DEADLINE_S) -> Holdings | Unknown:
-    from fairlead.wire import podresources as pr  # noqa: PLC0415 - loaded by whoever asks
-
     if not os.path.exists(socket):  # noqa: ASYNC240, PTH110 - one stat of a local file
         return Unknown(f"{socket} is not there")
+    from fairlead.wire import podresources as pr  # noqa: PLC0415 - loaded by whoever asks
+
     try:
         channel = await Channel.connect(str(socket), timeout_s=timeout_s, limits=Limits(message_bytes=ANSWER_MAX_BYTES))
         try:

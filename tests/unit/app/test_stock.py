@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.clock import FakeClock
 
+from fairlead.app import stock
 from fairlead.app.source import Source, Tempo
 from fairlead.app.stock import Ledger, inventory_of
 from fairlead.model.device import Device
-from fairlead.model.health import Cause, CauseKind, Health
+from fairlead.model.health import Cause, CauseKind, Condition, Health
 from fairlead.model.inventory import Findings, Inventory
 from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.policy import health
-from fairlead.policy.rules import Match, Rule
+from fairlead.policy.rules import Assignment, Match, Rule, assign
 
 GPU = ResourceName("example.com/gpu")
 
@@ -101,3 +104,29 @@ class TestADeviceOfferedInTwoForms:
         ledger = Ledger()
         self.settle(ledger, {self.WHOLE: frozenset({SlotId("a")})}, 0.0)
         assert self.settle(ledger, None, 1.0) == {"a", "b", "b::0", "b::1"}
+
+
+def test_rules_are_asked_again_only_when_they_could_answer_otherwise(monkeypatch: pytest.MonkeyPatch):
+    asked: list[int] = []
+
+    def counted(inventory: Inventory, *args: Any) -> Assignment:
+        asked.append(len(inventory.devices))
+        return assign(inventory, *args)
+
+    monkeypatch.setattr(stock, "assign", counted)
+    ledger = Ledger()
+    rules = (Rule(Match(), GPU),)
+    devices = tuple(Device(DeviceId(one)) for one in "ab")
+    ill = {DeviceId("a"): Condition(Health.UNHEALTHY)}
+    (well,) = ledger.settle(Inventory(devices), rules, {}, frozenset(), 0.0)
+    (fallen,) = ledger.settle(Inventory(devices, conditions=ill), rules, {}, frozenset(), 1.0)
+    assert [well.usable(slot) for slot in well.slots] == [True, True]
+    assert [fallen.usable(slot) for slot in fallen.slots] == [False, True]
+    assert asked == [2]
+    ledger.settle(Inventory(devices[:1]), rules, {}, frozenset(), 2.0)
+    ledger.settle(Inventory(devices[:1]), (Rule(Match(), GPU, replicas=2),), {}, frozenset(), 3.0)
+    assert asked == [2, 1, 1]
+    twice = Inventory((*devices, devices[0]))
+    for now_s in (4.0, 5.0):  # a device that is found twice is left out by the rules, each time
+        ledger.settle(twice, rules, {}, frozenset(), now_s)
+    assert asked == [2, 1, 1, 3, 3]
