@@ -25,7 +25,7 @@ def config_of(case: Case, stage: Stage, *more: str) -> dict[str, Any]:
     config: dict[str, Any] = dict(read(args, stage.env()).meant().config)
     (backend,) = config["backends"]
     backend |= {"hostRoot": str(stage.machine.root), "driverRootMount": str(stage.machine.root)}
-    backend["health"] = {**backend.get("health", {}), "eventWait": "100ms"}
+    backend["health"] = {**backend.get("health", {}), "eventWait": "30ms"}
     (rule,) = config["rules"]
     wait = LONG_WAIT if f"{case.peer} {number(case.case)}" in COMES_LATE else WAIT
     config["rules"] = [{**rule, "assign": {**rule["assign"], "wait": wait}}]

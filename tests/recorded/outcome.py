@@ -1,7 +1,8 @@
 """What came of a recording, laid out flat, and where ours may be otherwise: every place by its name.
 
 An outcome is a map from places to values: `exit`, `list count`, `answer 1 NVIDIA_VISIBLE_DEVICES`, `pod default/p1
-KEY`, `node capacity NAME`. Two errors count as the same: their words are ours. Knows nothing of how ours was asked.
+KEY`, `node capacity NAME`. Two errors count as the same, if ours is one that was meant: its words are our own.
+Knows nothing of how ours was asked.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ class Says(msgspec.Struct, frozen=True):
     """An error of ours, with these words in it."""
 
     words: str
+
+    @property
+    def is_meant(self) -> bool:
+        """Not one that nobody thought of: those have no code of their own."""
+        return self.words.startswith(("FAILED_PRECONDITION: ", "INVALID_ARGUMENT: ", "UNAVAILABLE: "))
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -211,7 +217,7 @@ def unlike(theirs: Outcome, ours: Outcome) -> Outcome:
         if any(place != one and re.match(rf"{re.escape(one)}[ .]", place) for one in refused):
             continue  # of an error nothing more is told
         mine, other = ours.get(place), theirs.get(place)
-        same = isinstance(mine, Says) if other == "error" else mine == other
+        same = isinstance(mine, Says) and mine.is_meant if other == "error" else mine == other
         if not same:
             found[place] = mine
     return found
@@ -252,5 +258,5 @@ def _faults(told: Mapping[str, tuple[str, Any]], theirs: Outcome, found: Outcome
 
 def _is(told: Any, mine: Any) -> bool:
     if isinstance(told, Says):
-        return isinstance(mine, Says) and told.words in mine.words
+        return isinstance(mine, Says) and mine.is_meant and told.words in mine.words
     return bool(told == mine)
