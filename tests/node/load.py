@@ -95,7 +95,8 @@ class Load:
         parts = [shape(f"c{number}", {self._resource: size}, SCRIPT) for number, size in enumerate(sizes)]
         first = [shape("init", {self._resource: init}, "exit 0")] if init else []
         self.sizes[name] = sizes
-        fixed = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 20}
+        # OnFailure: a kubelet that was killed while it started a container tries again. Who ends well stays ended.
+        fixed = {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 20}
         self._cluster.start_pod(name, {}, containers=parts, initContainers=first, **fixed, **more)
 
     def release(self, names: Iterable[str]) -> None:
