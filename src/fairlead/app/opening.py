@@ -52,6 +52,7 @@ def tempo_of(config: Config) -> Tempo:
         scan_interval_s=config.scan.interval,
         scan_deadline_s=config.scan.deadline,
         probe_interval_s=config.health.probe_interval,
+        rest_interval_s=config.health.rest_interval,
         probe_deadline_s=config.health.probe_deadline,
         tuning=config.health.tuning(),
     )

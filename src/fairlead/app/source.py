@@ -35,6 +35,7 @@ class Tempo(Struct, frozen=True):
     scan_interval_s: float = 60.0
     scan_deadline_s: float = 30.0
     probe_interval_s: float = 5.0
+    rest_interval_s: float = 0.0  # the same while all is well and events tell of faults; 0: no difference
     probe_deadline_s: float = 5.0
     tuning: health.Tuning = health.DEFAULT
 
@@ -70,11 +71,13 @@ class Source:
         self.tracks: dict[DeviceId, health.Track] = dict(tracks or {})
         self._unprobed: dict[DeviceId, str] = {}  # why there is no data; told when it changes
         self._scan_now = asyncio.Event()
+        self._ailing = asyncio.Event()  # something is not well: no rest
         self.first_scan = asyncio.Event()  # set once, whether it worked or not
         # What the backend can do is looked up once: a runtime check of a Protocol costs more than the call it guards.
         self.edits: Callable[[Grant], Edits] = backend.edits if isinstance(backend, EditsGrants) else _nodes_of
         self.prepare = backend.prepare if isinstance(backend, Prepares) else None
         self.wait_for = backend.wait_for if isinstance(backend, Waits) else None
+        self._hears = isinstance(backend, Watches)
         self._probing = backend if isinstance(backend, Probes) else None
         self._probing_all = backend if isinstance(backend, ProbesAll) else None
 
@@ -179,7 +182,17 @@ class Source:
             else:
                 for device in self.findings.devices:
                     self._judge(device.id, health.tick)
-            await self._clock.sleep(self.tempo.probe_interval_s)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Till the next probes. A backend that hears of faults itself is asked less often while all is well."""
+        pause_s, rest_s = self.tempo.probe_interval_s, self.tempo.rest_interval_s
+        well = all(_is_well(self.tracks[device.id]) for device in self.findings.devices if device.id in self.tracks)
+        if rest_s <= pause_s or not self._hears or not well or self._unprobed:
+            await self._clock.sleep(pause_s)
+            return
+        self._ailing.clear()
+        await _first(self._ailing.wait(), self._clock.sleep(rest_s))
 
     async def _probe(self, backend: Probes, device: Device) -> None:
         cause: Cause | Exception | None
@@ -252,6 +265,8 @@ class Source:
         # Holds and windows are intervals: somebody who sets the wall clock must not stretch them.
         judged = verdict(track, self._clock.monotonic(), self.tempo.tuning)
         self.tracks[device] = judged
+        if judged is not track and not _is_well(judged):
+            self._ailing.set()
         if judged.condition != track.condition:
             self._record(
                 judged.condition.health.value,

@@ -250,6 +250,14 @@ class HealthSpec(_Spec, frozen=True):
     """How faults are judged. See the guide on health."""
 
     probe_interval: Annotated[Seconds, _doc("Time between two probes of a device.", "5s")] = _seconds(5)
+    rest_interval: Annotated[
+        Seconds,
+        _doc(
+            "The same while all devices of a backend are well, if it also hears of faults as they happen. "
+            "0: as probeInterval.",
+            "30s",
+        ),
+    ] = _seconds(0)
     probe_deadline: Annotated[Seconds, _doc("A probe that takes longer counts as a transient fault.", "5s")] = _seconds(
         5
     )

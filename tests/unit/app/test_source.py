@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.clock import FakeClock
 
 from fairlead.app.source import Source, Tempo
@@ -356,3 +357,40 @@ async def test_a_backend_that_prepares_makes_its_resources_ask_for_it():
         assert names == {"box"}
         (resource,) = Ledger().settle(inventory_of([rig.source]), (Rule(Match(), GPU),), {}, names, 0.0)
         assert resource.prepare
+
+
+class Hearing(Probed, Watched):
+    probes = 0
+
+    async def probe(self, device: Device) -> Any:
+        self.probes += 1
+        return await super().probe(device)
+
+
+async def test_a_backend_that_hears_of_faults_is_asked_less_often_while_all_is_well():
+    backend = Hearing("a")
+    async with running(backend) as rig:
+        rig.source.tempo = replace(rig.source.tempo, rest_interval_s=30)
+        await rig.clock.advance(1)
+        asked = backend.probes
+        await rig.clock.advance(28)
+        assert backend.probes == asked
+        await rig.clock.advance(5)
+        assert backend.probes == asked + 1
+        # A fault ends the rest at once, and until it is over.
+        assert backend.sink is not None
+        backend.sink.fault(DeviceId("a"), Cause("burnt", CauseKind.TRANSIENT))
+        await rig.clock.advance(0)
+        assert backend.probes == asked + 2
+        await rig.clock.advance(5)
+        assert backend.probes == asked + 3
+
+
+async def test_a_backend_that_only_answers_is_asked_as_often_as_ever():
+    backend = Probed("a")
+    async with running(backend) as rig:
+        rig.source.tempo = replace(rig.source.tempo, rest_interval_s=30)
+        await rig.clock.advance(5)
+        backend.faults = {"a": Cause("burnt", CauseKind.PERMANENT)}
+        await rig.clock.advance(5)
+        assert not rig.health("a").usable

@@ -62,6 +62,7 @@ def test_nothing_said():
             "socketName": "aliyungpushare.sock",
             "podResources": "/var/lib/kubelet/pod-resources/kubelet.sock",
         },
+        "health": {"restInterval": "30s"},
         "status": {"socket": "/run/fairlead/gpushare.sock"},
         "instance": "gpushare",
     }

@@ -65,6 +65,7 @@ def test_nothing_said(mean):
             "socketName": "volcano.sock",
             "podResources": "/var/lib/kubelet/pod-resources/kubelet.sock",
         },
+        "health": {"restInterval": "30s"},
         "status": {"socket": "/run/fairlead/volcano.sock"},
         "instance": "volcano",
     }

@@ -15,6 +15,7 @@ MIG = f"{PREFIX}mig-"
 MIG_TEMPLATE = MIG + "{profile}"
 SOCKET_NAME = "nvidia-{name}.sock"
 MPS_IN_CONTAINER = "/mps"
+REST = "30s"  # NVIDIA's plugin asks no GPU how it is; while all are well, ours need not do so every few seconds
 _PLACEMENT = {"distributed": "aligned", "packed": "pack"}
 
 
@@ -31,6 +32,7 @@ def translate(
         "rules": rules,
         "kubelet": _kubelet(settings, places),
         "scan": {"required": True} if settings.fail_on_init_error else {},
+        "health": {"restInterval": REST},
         "status": {"socket": places.status_socket},
         "instance": "nvidia",
     }

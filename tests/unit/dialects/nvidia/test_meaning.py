@@ -42,6 +42,7 @@ def test_nothing_said(mean):
         "rules": [{"resource": "nvidia.com/gpu"}],
         "kubelet": WHERE,
         "scan": {"required": True},
+        "health": {"restInterval": "30s"},
         "status": {"socket": "/run/fairlead/nvidia.sock"},
         "instance": "nvidia",
     }
