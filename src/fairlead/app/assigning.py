@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import cast
 
 from fairlead.app.book import Book, Texts, open_book
@@ -34,6 +35,7 @@ from fairlead.policy.reconcile import GRACE_S, Outcome, reconcile
 PAUSES_S = (0.1, 0.3, 1.0, 3.0, 10.0)
 HOLDERS_DEADLINE_S = 2.0  # while the kubelet waits for us
 FORGET_S = 30.0  # a question whose Allocate never came
+GOES_ON_S = 2.0  # the kubelet goes on with a pod's next container at once; the watch may tell of the pod later
 RIVALS_TOLD = 8  # in one line of the journal
 
 ReadHolders = Callable[[float], Awaitable[Holdings | Unknown]]
@@ -111,9 +113,8 @@ class Assigner:
         kept = [SlotId(slot) for slot in must]
         free = set(cast("Sequence[SlotId]", available))  # there may be 80,000
         async with book.lock:
-            unused = free.difference(kept) if kept else free
-            book.decided, book.free = None, unused
-            book.claims.free(unused, init=True)
+            book.decided, book.free = None, free
+            book.claims.free(free.difference(kept) if kept else free, init=True)
             found = await self._find(book, size, kept, first=True)
             want = found.want if found is not None else self._only(book, size)
             chosen = choose_slots(want, resource.slots_of, free, kept, strict=book.assign.strict)
@@ -126,6 +127,7 @@ class Assigner:
         book = self._of(resource, len(ids))
         slots = frozenset(cast("Sequence[SlotId]", ids))
         async with book.lock:
+            blunt = (book.free is None or slots.isdisjoint(book.free)) and not is_under_way(book.claims, list(slots))
             try:
                 found = self._as_decided(book, slots)
                 if found is None:
@@ -140,7 +142,7 @@ class Assigner:
                 raise
             book.decided = book.free = None
             if found is not None:
-                self._claim(book, found, slots)
+                self._claim(book, found, slots, blunt=blunt)
             if found is None or found.seeker.next(book.claims) is None:
                 self._unlock(book)
             else:
@@ -170,14 +172,14 @@ class Assigner:
             raise NotAssigned(resource.name, amount, self._node, "the rule has just lost its assign")
         return book
 
-    def _claim(self, book: Book, found: Match, slots: frozenset[SlotId]) -> None:
+    def _claim(self, book: Book, found: Match, slots: frozenset[SlotId], *, blunt: bool) -> None:
         seeker, want = found.seeker, found.want
         for claim in book.claims.of(found.left) if found.left else ():
             book.claims.drop(claim.key)
         for claim in found.moved:
             book.claims.add(claim)
-        now_s = self._clock.monotonic()
-        book.claims.add(Claim(seeker.uid, want.container, slots, want.devices, now_s, init=want.init, words=seeker.uid))
+        uid, now_s = seeker.uid, self._clock.monotonic()
+        book.claims.add(Claim(uid, want.container, slots, want.devices, now_s, init=want.init, words=uid, blunt=blunt))
         lie_on = {slot.device for one in slots if (slot := book.resource.by_id.get(one)) is not None}
         self._record(
             "assigned",
@@ -195,8 +197,7 @@ class Assigner:
     async def _find(self, book: Book, amount: int, slots: Sequence[SlotId], *, first: bool) -> Match | None:
         """None: nobody asks, and this node has one device only, and may give it."""
         end_s = self._end(book, amount, first=first)
-        if not first and not is_under_way(book.claims, slots):
-            book.claims.free(frozenset(slots))
+        going_s = inf if first else self._release(book, slots)
         verdict = self._look(book, amount, slots)
         if not book.adopted or (self._is_odd(verdict) and (book.claims.unsure or book.holds_ghosts())):
             # Some may have had their devices before us, and something given earlier may have come to nothing.
@@ -207,9 +208,11 @@ class Assigner:
             if left_s <= 0:
                 break
             try:
-                await self.pods.wait_for_news(seen, left_s)
+                await self.pods.wait_for_news(seen, min(left_s, going_s))
             except TooSlow:
-                break
+                if left_s <= going_s:
+                    break
+            going_s = inf if first else self._release(book, slots)
             verdict = self._look(book, amount, slots)
             if isinstance(verdict, Miss) and book.holds_ghosts():
                 await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=0.0)
@@ -222,6 +225,14 @@ class Assigner:
         if now.problem or not now.complete:
             raise ClusterAway(book.resource.name, amount, self._node, now.problem)
         raise NotAssigned(book.resource.name, amount, self._node, verdict.reason)
+
+    def _release(self, book: Book, slots: Sequence[SlotId]) -> float:
+        """Whoever was given these slots before has them no more, unless it goes on. For how long it still may."""
+        claim, goes_on = book.claims.holder_of(slots), is_under_way(book.claims, slots)
+        if claim is not None and goes_on and (left_s := claim.at_s + GOES_ON_S - self._clock.monotonic()) > 0:
+            return left_s
+        book.claims.free(frozenset(slots), init=goes_on)
+        return inf
 
     @staticmethod
     def _is_odd(verdict: Match | Miss) -> bool:

@@ -122,9 +122,13 @@ def _again(seekers: Sequence[Seeker], claims: Claims, amount: int, slots: Sequen
 
 
 def is_under_way(claims: Claims, slots: Sequence[SlotId]) -> bool:
-    """Whether they were given a moment ago, so that only the same pod can ask for them once more."""
+    """Whether they were given a moment ago, so that only the same pod can ask for them once more.
+
+    A kubelet asks for a preference before it gives away anything that it does not use again. Who does not ask at all
+    gives no such hint.
+    """
     claim = claims.holder_of(slots)
-    return claim is not None and not claim.sure and (claim.init or claim.uid == claims.latest)
+    return claim is not None and not claim.sure and not claim.blunt and (claim.init or claim.uid == claims.latest)
 
 
 def _move(uid: str, seekers: Sequence[Seeker], claims: Claims, amount: int, slots: Sequence[SlotId]) -> Match | None:

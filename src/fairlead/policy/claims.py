@@ -21,6 +21,7 @@ class Claim(Struct, frozen=True):
     at_s: float
     init: bool = False  # it ends before the others begin, and they use its slots again
     sure: bool = False  # the kubelet has said that this container has these slots
+    blunt: bool = False  # given without a question for a preference: it says nothing of what is asked for next
     words: str = ""  # uid of the pod whose name and annotations the container was told; empty: nobody knows
 
     @property

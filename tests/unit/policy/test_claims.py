@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fairlead.model.names import DeviceId, SlotId
+from fairlead.policy.assign import is_under_way
 from fairlead.policy.claims import Claim, Claims
 
 CARD, OTHER = DeviceId("card-a"), DeviceId("card-b")
@@ -52,3 +55,11 @@ def test_others_keep_what_they_have():
     claims.free(slots(1))
     assert (claims.load(CARD), claims.load(OTHER)) == (1, 0)
     assert claims.holder(SlotId("s3")) == claim("b", 3)
+
+
+def test_only_an_admission_that_began_with_a_question_may_go_on():
+    """A kubelet asks for a preference first. Who never asks is not taken to use slots again."""
+    claims = Claims([claim("a", 1, 2)], latest="a")
+    assert is_under_way(claims, sorted(slots(1)))
+    claims.add(replace(claim("b", 3), blunt=True))
+    assert not is_under_way(claims, sorted(slots(3)))
