@@ -273,7 +273,7 @@ def _access(file: Path) -> Access:
 async def test_the_client_pages_watches_patches_creates_and_deletes(cluster: Cluster, resource: str):
     client = Client(_access(KUBECONFIG), SystemClock())
     name = resource.partition("/")[2]
-    kept = {"namespace": "default", "labels": f"test={name}"}
+    kept: Any = {"namespace": "default", "labels": f"test={name}"}
     bodies = [
         {"metadata": {"name": f"{name}-{number}", "labels": {"test": name}}, "data": {"a": "1"}} for number in range(3)
     ]
