@@ -84,6 +84,7 @@ class Assigner:
         self._reread.set()
 
     async def run(self) -> None:
+        self._reread.set()  # also when it is run again
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._marker.run())

@@ -18,6 +18,8 @@ from fairlead.model.inventory import Inventory
 from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
 
+RETRY_S = 5.0
+
 
 class Upward:
     """Run it as a task; tell it of every inventory."""
@@ -71,6 +73,26 @@ class Upward:
                     for part in (self._amounts, self.assigner, self._unwell):
                         if part is not None and part not in self._running:
                             self._running.add(part)
-                            group.create_task(part.run())
+                            group.create_task(self._keep(part))
         finally:
             await self._cluster.close()
+
+    async def _keep(self, part: Amounts | Assigner | Unwell) -> None:
+        """A part that stumbles is told about and started again: without it pods would be refused for ever."""
+        name = type(part).__name__.lower()
+        while True:
+            try:
+                await part.run()
+            except Exception as error:  # noqa: BLE001 - the others, and the next try, must not suffer for it
+                cause = _first(error)
+                reason = f"{type(cause).__name__}: {cause}"
+                self._record("task-crashed", task=name, reason=reason)
+                self._note(name, f"the task {name!r} had to be started again: {reason}")
+            await self._clock.sleep(RETRY_S)
+
+
+def _first(error: BaseException) -> BaseException:
+    """What is behind a group of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

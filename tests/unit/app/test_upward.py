@@ -1,0 +1,41 @@
+"""What a daemon does with the cluster: a part that stumbles is started again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.clock import FakeClock
+
+from fairlead.app.upward import RETRY_S, Upward
+
+
+class Part:
+    def __init__(self) -> None:
+        self.runs = 0
+
+    async def run(self) -> None:
+        self.runs += 1
+        if self.runs == 1:
+            raise ExceptionGroup("several", [KeyError("gone")])
+        await asyncio.Event().wait()
+
+
+async def test_a_part_that_stumbles_is_told_about_and_started_again():
+    facts: list[tuple[str, dict[str, Any]]] = []
+    notes: list[tuple[str, str]] = []
+    upward = Upward.__new__(Upward)
+    upward._clock = clock = FakeClock()
+    upward._record = lambda kind, **keys: facts.append((kind, keys))
+    upward._note = lambda topic, problem: notes.append((topic, problem))
+    part: Any = Part()
+    keeping = asyncio.create_task(upward._keep(part))
+    try:
+        await clock.advance(RETRY_S)
+        await clock.advance(0)
+        assert part.runs == 2
+        assert facts == [("task-crashed", {"task": "part", "reason": "KeyError: 'gone'"})]
+        assert notes == [("part", "the task 'part' had to be started again: KeyError: 'gone'")]
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
