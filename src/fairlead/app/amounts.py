@@ -14,7 +14,7 @@ class Amounts:
     """Run it as a task; tell it of every inventory."""
 
     def __init__(self, cluster: Cluster, owner: str, record: Record, on_problem: Callable[[str], None]) -> None:
-        self._publisher = Publisher(cluster.client, cluster.node, owner, record, on_problem)
+        self._publisher = Publisher(cluster.client, cluster.watch, owner, record, on_problem)
 
     def tell(self, inventory: Inventory, amounts: Sequence[Amount]) -> None:
         adopt = frozenset(amount.resource for amount in amounts if amount.adopt)

@@ -16,7 +16,6 @@ from fairlead.app.book import Book, Texts, open_book
 from fairlead.app.cluster import Cluster
 from fairlead.app.marking import Marker
 from fairlead.cluster.errors import TooSlow
-from fairlead.cluster.nodes import NodeWatch
 from fairlead.cluster.pods import PodCache
 from fairlead.kubelet.podresources import Holdings, Unknown
 from fairlead.kubelet.service import Record, grant_on
@@ -28,14 +27,12 @@ from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
 from fairlead.policy.assign import Match, Miss, check_room, choose_slots, is_under_way, match
 from fairlead.policy.claims import Claim
-from fairlead.policy.promise import Seeker, Want, write_plan
+from fairlead.policy.promise import Seeker, write_plan
 from fairlead.policy.reconcile import GRACE_S, Outcome, reconcile
 
 # After an admission the kubelet is asked who has what: soon, and again until it says so.
 PAUSES_S = (0.1, 0.3, 1.0, 3.0, 10.0)
 HOLDERS_DEADLINE_S = 2.0  # while the kubelet waits for us
-FORGET_S = 30.0  # a question whose Allocate never came
-GOES_ON_S = 2.0  # the kubelet goes on with a pod's next container at once; the watch may tell of the pod later
 RIVALS_TOLD = 8  # in one line of the journal
 
 ReadHolders = Callable[[float], Awaitable[Holdings | Unknown]]
@@ -56,7 +53,7 @@ class Assigner:
         self._promised: dict[str, Texts] = {}  # by uid: what a pod's annotations are going to say
         self._keys: frozenset[str] = frozenset()
         self.pods = PodCache(cluster.client, cluster.node, keeps=lambda key: key in self._keys)
-        self._watch = NodeWatch(cluster.client, cluster.node)
+        self._watch = cluster.watch
         self._marker = Marker(cluster, self.pods, clock, record, note)
         self._stir = asyncio.Event()
         self._reread = asyncio.Event()
@@ -117,7 +114,7 @@ class Assigner:
             book.decided, book.free = None, free
             book.claims.free(free.difference(kept) if kept else free, init=True)
             found = await self._find(book, size, kept, first=True)
-            want = found.want if found is not None else self._only(book, size)
+            want = found.want if found is not None else book.only(size)
             chosen = choose_slots(want, resource.slots_of, free, kept, strict=book.assign.strict)
             if found is not None and chosen:
                 book.decided = (found.seeker.uid, want.container, frozenset(chosen))
@@ -134,7 +131,7 @@ class Assigner:
                 if found is None:
                     found = await self._find(book, len(ids), list(slots), first=False)
                 await self._know_node(book, len(ids))
-                want = found.want if found is not None else self._only(book, len(ids))
+                want = found.want if found is not None else book.only(len(ids))
                 pod = found.seeker if found is not None else None
                 grant = grant_on(resource, ids, want.devices, book.words(want, pod), strict=book.assign.strict)
             except AskRefused as refusal:
@@ -197,8 +194,8 @@ class Assigner:
 
     async def _find(self, book: Book, amount: int, slots: Sequence[SlotId], *, first: bool) -> Match | None:
         """None: nobody asks, and this node has one device only, and may give it."""
-        end_s = self._end(book, amount, first=first)
-        going_s = inf if first else self._release(book, slots)
+        end_s = book.end(amount, self._clock.monotonic(), first=first)
+        going_s = inf if first else book.release(slots, self._clock.monotonic())
         verdict = self._look(book, amount, slots)
         if not book.adopted or (self._is_odd(verdict) and (book.claims.unsure or book.holds_ghosts())):
             # Some may have had their devices before us, and something given earlier may have come to nothing.
@@ -213,7 +210,7 @@ class Assigner:
             except TooSlow:
                 if left_s <= going_s:
                     break
-            going_s = inf if first else self._release(book, slots)
+            going_s = inf if first else book.release(slots, self._clock.monotonic())
             verdict = self._look(book, amount, slots)
             if isinstance(verdict, Miss) and book.holds_ghosts():
                 await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=0.0)
@@ -227,14 +224,6 @@ class Assigner:
             raise ClusterAway(book.resource.name, amount, self._node, now.problem)
         raise NotAssigned(book.resource.name, amount, self._node, verdict.reason)
 
-    def _release(self, book: Book, slots: Sequence[SlotId]) -> float:
-        """Whoever was given these slots before has them no more, unless it goes on. For how long it still may."""
-        claim, goes_on = book.claims.holder_of(slots), is_under_way(book.claims, slots)
-        if claim is not None and goes_on and (left_s := claim.at_s + GOES_ON_S - self._clock.monotonic()) > 0:
-            return left_s
-        book.claims.free(frozenset(slots), init=goes_on)
-        return inf
-
     @staticmethod
     def _is_odd(verdict: Match | Miss) -> bool:
         return isinstance(verdict, Miss) or bool(verdict.moved)
@@ -243,15 +232,6 @@ class Assigner:
     def _may_change(verdict: Match | Miss) -> bool:
         """Whether it is worth waiting: for a pod, for room, or for what an older pod still lacks."""
         return verdict.later if isinstance(verdict, Miss) else bool(verdict.before)
-
-    def _end(self, book: Book, amount: int, *, first: bool) -> float:
-        """A question and the Allocate that follows it wait together no longer than once."""
-        now_s = self._clock.monotonic()
-        book.ends = {key: end_s for key, end_s in book.ends.items() if now_s - end_s < FORGET_S}
-        if first:
-            book.ends[amount] = now_s + book.assign.wait_s
-            return book.ends[amount]
-        return book.ends.pop(amount, now_s + book.assign.wait_s)
 
     def _look(self, book: Book, amount: int, slots: Sequence[SlotId]) -> Match | Miss:
         now = self.pods.now
@@ -282,10 +262,6 @@ class Assigner:
             return False
         asking = [s for s in self._seekers(book) if s.open and (w := s.next(book.claims)) and w.amount == amount]
         return not any(seeker.fault is None or not seeker.fault.later for seeker in asking)
-
-    @staticmethod
-    def _only(book: Book, amount: int) -> Want:
-        return Want("", amount, tuple(book.names.values()))
 
     async def _know_node(self, book: Book, amount: int) -> None:
         """Labels that decide about a container's environment must be known before it begins."""
@@ -323,14 +299,9 @@ class Assigner:
                     continue
                 async with book.lock:
                     await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=GRACE_S)
-                settled = settled and not self._is_open(book)
+                settled = settled and not book.unsettled
             after = len(PAUSES_S) if settled else min(step + 1, len(PAUSES_S) - 1)
             step = 0 if self._stir.is_set() else after
-
-    @staticmethod
-    def _is_open(book: Book) -> bool:
-        """Whether there is more to see."""
-        return book.claims.unsure or bool(book.wrong) or not book.adopted or bool(book.locked_for)
 
     async def _reconcile(self, book: Book, timeout_s: float, *, grace_s: float) -> None:
         holdings = await self._read_holders(timeout_s)

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from math import inf
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,9 +18,13 @@ from fairlead.model.assign import Assign
 from fairlead.model.names import DeviceId, SlotId
 from fairlead.model.pod import Pod
 from fairlead.model.resource import Resource
+from fairlead.policy.assign import is_under_way
 from fairlead.policy.claims import Claims
 from fairlead.policy.memory import MIB
 from fairlead.policy.promise import Seeker, Want, read_pod
+
+FORGET_S = 30.0  # a question whose Allocate never came
+GOES_ON_S = 2.0  # the kubelet goes on with a pod's next container at once; the watch may tell of the pod later
 
 Texts = Mapping[str, str]
 _OF_THE_POD = ("{podName}", "{podNamespace}", "{annotation:")
@@ -54,6 +59,31 @@ class Book(Struct):
         extra = self.resource.extra
         texts = (*extra.env.values(), *extra.annotations.values())
         return any(word in text for text in texts for word in _OF_THE_POD)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether there is more to see."""
+        return self.claims.unsure or bool(self.wrong) or not self.adopted or bool(self.locked_for)
+
+    def only(self, amount: int) -> Want:
+        """What a container gets that no pod explains."""
+        return Want("", amount, tuple(self.names.values()))
+
+    def end(self, amount: int, now_s: float, *, first: bool) -> float:
+        """Until when a question may wait. It and the Allocate that follows wait together no longer than once."""
+        self.ends = {key: end_s for key, end_s in self.ends.items() if now_s - end_s < FORGET_S}
+        if first:
+            self.ends[amount] = now_s + self.assign.wait_s
+            return self.ends[amount]
+        return self.ends.pop(amount, now_s + self.assign.wait_s)
+
+    def release(self, slots: Sequence[SlotId], now_s: float) -> float:
+        """Whoever was given these slots before has them no more, unless it goes on. For how long it still may."""
+        claim, goes_on = self.claims.holder_of(slots), is_under_way(self.claims, slots)
+        if claim is not None and goes_on and (left_s := claim.at_s + GOES_ON_S - now_s) > 0:
+            return left_s
+        self.claims.free(frozenset(slots), init=goes_on)
+        return inf
 
     def holds_ghosts(self) -> bool:
         """Whether somebody has slots whom the API server does not know: a look at the kubelet may free them."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from fairlead.cluster.access import Access, find_access, parse_server
 from fairlead.cluster.client import Client
 from fairlead.cluster.credentials import Fixed, TokenFile
+from fairlead.cluster.nodes import NodeWatch
 from fairlead.config.load import Loaded
 from fairlead.config.settings import environment
 from fairlead.config.spec import ClusterSpec
@@ -18,6 +19,7 @@ class Cluster:
     def __init__(self, client: Client, node: str) -> None:
         self.client = client
         self.node = node
+        self.watch = NodeWatch(client, node)  # one for all parts; whoever needs it runs it
 
     async def close(self) -> None:
         await self.client.close()

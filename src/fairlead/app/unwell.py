@@ -9,7 +9,7 @@ from fairlead.app.cluster import Cluster
 from fairlead.cluster.backoff import wait_s
 from fairlead.cluster.errors import ClusterError
 from fairlead.cluster.kinds import NODES
-from fairlead.cluster.nodes import Node, NodeWatch
+from fairlead.cluster.nodes import Node
 from fairlead.cluster.patches import MergePatch
 from fairlead.model.device import Device
 from fairlead.model.ports import Clock
@@ -25,7 +25,7 @@ class Unwell:
         self._annotation = annotation
         self._clock = clock
         self._note = note
-        self._watch = NodeWatch(cluster.client, cluster.node)
+        self._watch = cluster.watch
         self._wanted: str | None = None  # None: nothing has been told yet, so nothing is taken away
         self._stir = asyncio.Event()
 

@@ -13,9 +13,10 @@ from fairlead.backends.strict import did_you_mean
 from fairlead.cluster.access import find_access
 from fairlead.cluster.client import Client
 from fairlead.cluster.kinds import NODES, PODS
+from fairlead.cluster.objects import PodObject
 from fairlead.config.settings import environment
 from fairlead.dialects.goflags import BadFlag, Flag, Kind, parse, usage
-from fairlead.dialects.gpushare.inspect import DIALECTS, NodeObject, PodObject, Survey, Words, survey
+from fairlead.dialects.gpushare.inspect import DIALECTS, NodeObject, Survey, Words, survey
 from fairlead.dialects.gpushare.inspect_text import as_json, details, summary
 from fairlead.model.clock import SystemClock
 from fairlead.model.errors import FairleadError

@@ -209,6 +209,7 @@ def _plan(posted: Posted, put: dict[str, int], drop: tuple[str, ...], *, force: 
 
 def _stay(where: Where, wanted: dict[str, int], *, force: bool) -> None:
     from fairlead.cluster.amounts import BY_HAND, Publisher, posted_on  # noqa: PLC0415 - as above
+    from fairlead.cluster.nodes import NodeWatch  # noqa: PLC0415 - as above
     from fairlead.policy.amounts import amended  # noqa: PLC0415 - as above
 
     said = ""
@@ -223,7 +224,7 @@ def _stay(where: Where, wanted: dict[str, int], *, force: bool) -> None:
         click.echo(" ".join([kind, *(f"{key}={value}" for key, value in keys.items())]), err=True)
 
     async def keep(client: Client) -> None:
-        publisher = Publisher(client, where.node, BY_HAND, record, problem)
+        publisher = Publisher(client, NodeWatch(client, where.node), BY_HAND, record, problem)
         posted = posted_on(await _get(client, where.node))
         publisher.want(amended(posted, BY_HAND, wanted), frozenset(wanted if force else ()))
         click.echo("fairlead: keeping them until Ctrl-C", err=True)

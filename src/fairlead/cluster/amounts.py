@@ -88,13 +88,13 @@ class Publisher:
     def __init__(
         self,
         client: Client,
-        node: str,
+        watch: NodeWatch,
         owner: str,
         record: Record,
         on_problem: Callable[[str], None] = lambda _problem: None,
     ) -> None:
         self._client = client
-        self._watch = NodeWatch(client, node)
+        self._watch = watch
         self._owner = owner
         self._record = record
         self._on_problem = on_problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from msgspec import Struct, field
@@ -41,15 +42,20 @@ class NodeNow(Struct, frozen=True):
 
 
 class NodeWatch:
-    """Run it as a task; read `latest` at any time, or follow it."""
+    """Run it as a task; read `latest` at any time, or follow it.
+
+    Several parts of a program may run the same one: one of them does, and if that one ends, another goes on.
+    """
 
     def __init__(self, client: Client, name: str) -> None:
         self.name = name
         self.latest: Latest[NodeNow] = Latest(NodeNow())
         self._follower = Follower(client, NODES, Node, self, fields=f"metadata.name={name}")
+        self._turn = asyncio.Lock()
 
     async def run(self) -> None:
-        await self._follower.run()
+        async with self._turn:
+            await self._follower.run()
 
     def replace(self, items: tuple[Node, ...]) -> None:
         self._set(next((node for node in items if node.name == self.name), None))

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import ClusterError, TooSlow
 from fairlead.cluster.follow import Follower, is_older
 from fairlead.cluster.kinds import PODS
+from fairlead.cluster.objects import ContainerSpec, PodObject
 from fairlead.cluster.patches import Patch
 from fairlead.model.latest import Latest
 from fairlead.model.pod import Container, Pod
@@ -52,7 +52,7 @@ class PodCache:
         self.latest: Latest[PodsNow] = Latest(PodsNow())
         # The server leaves out pods that have ended, and tells one that ends as deleted.
         fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-        self._follower = Follower(client, PODS, _PodObject, self, fields=fields)
+        self._follower = Follower(client, PODS, PodObject, self, fields=fields)
 
     @property
     def now(self) -> PodsNow:
@@ -68,7 +68,7 @@ class PodCache:
 
     async def annotate(self, pod: Pod, patch: Patch) -> None:
         """Changes a pod, and knows of it at once: a watch would tell only later."""
-        answer = await self._client.patch(PODS, pod.name, patch, _PodObject, namespace=pod.namespace)
+        answer = await self._client.patch(PODS, pod.name, patch, PodObject, namespace=pod.namespace)
         if answer.metadata.uid in self.now.pods:  # the watch may have told its end before the answer came
             self.put(answer)
 
@@ -90,13 +90,13 @@ class PodCache:
 
     # --- What the follower tells ----------------------------------------------------------------------------------
 
-    def replace(self, items: tuple[_PodObject, ...]) -> None:
+    def replace(self, items: tuple[PodObject, ...]) -> None:
         self._arrivals += 1
         pods = [pod for item in items if self._is_here(pod := self._pod(item))]
         kept = {pod.uid: pod for pod in pods[:PODS_MAX]}
         self._set(pods=kept, complete=True, left_out=max(0, len(pods) - PODS_MAX))
 
-    def put(self, item: _PodObject) -> None:
+    def put(self, item: PodObject) -> None:
         known = self.now.pods.get(item.metadata.uid)
         if known is None:
             self._arrivals += 1
@@ -110,7 +110,7 @@ class PodCache:
         else:
             self._set(left_out=self.now.left_out + 1)
 
-    def drop(self, item: _PodObject) -> None:
+    def drop(self, item: PodObject) -> None:
         if item.metadata.uid in self.now.pods:
             self._set(pods={uid: pod for uid, pod in self.now.pods.items() if uid != item.metadata.uid})
 
@@ -126,7 +126,7 @@ class PodCache:
     def _is_here(self, pod: Pod) -> bool:
         return pod.node == self._node and pod.phase not in ENDED
 
-    def _pod(self, item: _PodObject) -> Pod:
+    def _pod(self, item: PodObject) -> Pod:
         meta, spec = item.metadata, item.spec
         known = self.now.pods.get(meta.uid)
         return Pod(
@@ -146,47 +146,6 @@ class PodCache:
         )
 
 
-# --- What the server says ---------------------------------------------------------------------------------------------
-
-
-class _Meta(Struct, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-
-
-class _Resources(Struct, frozen=True):
-    limits: dict[str, str] | None = None
-    requests: dict[str, str] | None = None
-
-
-class _Container(Struct, frozen=True, rename="camel"):
-    name: str = ""
-    restart_policy: str = ""
-    resources: _Resources = _Resources()
-
-
-class _Spec(Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
-
-
-class _PodStatus(Struct, frozen=True):
-    phase: str = ""
-
-
-class _PodObject(Struct, frozen=True):
-    metadata: _Meta = field(default_factory=_Meta)
-    spec: _Spec = field(default_factory=_Spec)
-    status: _PodStatus = _PodStatus()
-
-
-def _container(item: _Container) -> Container:
+def _container(item: ContainerSpec) -> Container:
     limits, requests = item.resources.limits or {}, item.resources.requests or {}
     return Container(item.name, limits, requests, sidecar=item.restart_policy == "Always")

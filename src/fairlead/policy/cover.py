@@ -174,9 +174,9 @@ class Search:
         floor = self._weakest(whole, devices, cost)
         used: set[int] = set()
         seen: set[int] = set()
-        todo = [(whole, devices, cost)]
-        while todo:
-            state, left, budget = todo.pop()
+        ahead = [(whole, devices, cost)]
+        while ahead:
+            state, left, budget = ahead.pop()
             for entry, rest in self._steps(state, left, budget):
                 step_cost, code, size, inside = entry
                 if inside < floor or self._weakest(rest, left - size, budget - step_cost) < floor:
@@ -185,7 +185,7 @@ class Search:
                     used.add(code)
                 if rest not in seen:
                     seen.add(rest)
-                    todo.append((rest, left - size, budget - step_cost))
+                    ahead.append((rest, left - size, budget - step_cost))
         return used
 
     def _weakest(self, state: int, left: int, budget: int) -> int:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tests.clock import FakeClock
 
 from fairlead.app.assigning import Assigner
+from fairlead.app.cluster import Cluster
 from fairlead.cluster.pods import PodsNow
 from fairlead.kubelet.podresources import Holder, Holdings
 from fairlead.model.assign import Assign
@@ -95,7 +96,7 @@ class Node:
         """A daemon that knows nothing yet."""
         client: Any = SimpleNamespace(clock=self.clock, rng=self.rng)
         self.assigner = Assigner(
-            SimpleNamespace(client=client, node="n1"),  # type: ignore[arg-type]  # no server here
+            Cluster(client, "n1"),  # no server here
             self.clock,
             lambda kind, **keys: self.facts.append((kind, keys)),
             self._note,

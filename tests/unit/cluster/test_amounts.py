@@ -15,6 +15,7 @@ from tests.unit.cluster.test_follow import running
 from fairlead.cluster import amounts as amounts_module
 from fairlead.cluster.amounts import SIGNED, Publisher
 from fairlead.cluster.client import Client
+from fairlead.cluster.nodes import NodeWatch
 
 PATIENCE_S = 20.0
 CORE = "example.com/gpu-core"
@@ -28,7 +29,7 @@ class Stage:
         self.problem = ""
         self._told = asyncio.Event()
         self.facts: list[tuple[str, dict[str, Any]]] = []
-        self.publisher = Publisher(client, "n1", "fairlead", self._record, self._on_problem)
+        self.publisher = Publisher(client, NodeWatch(client, "n1"), "fairlead", self._record, self._on_problem)
         self.make()
 
     def make(self, **capacity: str) -> None:
@@ -140,7 +141,7 @@ async def test_what_is_wanted_no_more_is_removed_also_after_a_restart(stage: Sta
     stage.publisher.want({CORE: 800, "example.com/x": 1})
     async with running(stage.publisher.run()):
         await stage.until_set(CORE, "800")
-    after = Publisher(client, "n1", "fairlead", stage._record)
+    after = Publisher(client, NodeWatch(client, "n1"), "fairlead", stage._record)
     after.want({CORE: 800})
     async with running(after.run()):
         await stage.until_set("example.com/x", None)

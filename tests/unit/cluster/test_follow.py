@@ -17,6 +17,7 @@ from fairlead.cluster.client import Client
 from fairlead.cluster.errors import TooSlow
 from fairlead.cluster.kinds import PODS
 from fairlead.cluster.nodes import Node, NodeMeta, NodeNow, NodeWatch
+from fairlead.cluster.objects import PodObject
 from fairlead.cluster.pods import PodCache, PodsNow
 from fairlead.model.latest import Latest
 from fairlead.model.pod import Container, Pod
@@ -91,7 +92,7 @@ async def test_pods_are_numbered_as_they_come_and_those_of_one_list_together(ser
         now = await until(cache.latest, lambda now: has("c")(now) and now.pods["uid-z"].annotations)
     came = {one.name: one.arrived for one in now.pods.values()}
     assert came["a"] == came["b"] < came["z"] < came["c"]
-    listing = await client.list(PODS, pods_module._PodObject, fields="spec.nodeName=n1")  # by name
+    listing = await client.list(PODS, PodObject, fields="spec.nodeName=n1")  # by name
     cache.replace(listing.items)
     assert {one.name: one.arrived for one in cache.now.pods.values()} == came
 
@@ -215,7 +216,7 @@ async def test_the_number_of_pods_is_bounded(server: ApiServer, client: Client, 
 
 async def test_a_pod_of_another_node_is_left_out_whatever_the_server_selects(server: ApiServer, client: Client):
     cache = PodCache(client, "n1")
-    there, here = (msgspec.convert(pod("a", node=node), pods_module._PodObject) for node in ("n2", "n1"))
+    there, here = (msgspec.convert(pod("a", node=node), PodObject) for node in ("n2", "n1"))
     cache.put(there)
     assert cache.now.pods == {}
     cache.put(here)

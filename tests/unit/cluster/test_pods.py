@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.apiserver.server import ApiServer
 from tests.clock import FakeClock
 
-from fairlead.cluster import pods as pods_module
 from fairlead.cluster.access import Access, parse_server
 from fairlead.cluster.client import Client
 from fairlead.cluster.follow import is_older
+from fairlead.cluster.objects import PodObject
 from fairlead.cluster.patches import MergePatch
 from fairlead.cluster.pods import PodCache
 from fairlead.model.pod import Pod
@@ -73,7 +73,7 @@ happenings = st.lists(
 
 
 def decode(thing: Mapping[str, Any]) -> Any:
-    return msgspec.json.decode(json.dumps(thing), type=pods_module._PodObject)
+    return msgspec.json.decode(json.dumps(thing), type=PodObject)
 
 
 def fresh() -> PodCache:

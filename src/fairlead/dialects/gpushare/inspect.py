@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 from msgspec import Struct, field
 
+from fairlead.cluster.objects import ObjectMeta, PodObject
 from fairlead.model.errors import InvalidQuantity
 from fairlead.model.quantity import AMOUNT_MAX, parse_amount
 
@@ -47,12 +48,6 @@ DIALECTS: Mapping[str, Words] = {
 # --- What the API server says -----------------------------------------------------------------------------------------
 
 
-class Meta(Struct, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    annotations: dict[str, str] | None = None
-
-
 class Address(Struct, frozen=True):
     type: str = ""
     address: str = ""
@@ -65,33 +60,8 @@ class NodeStatus(Struct, frozen=True):
 
 
 class NodeObject(Struct, frozen=True):
-    metadata: Meta = Meta()
+    metadata: ObjectMeta = ObjectMeta()
     status: NodeStatus = NodeStatus()
-
-
-class Resources(Struct, frozen=True):
-    limits: dict[str, str] | None = None
-
-
-class Container(Struct, frozen=True, rename="camel"):
-    restart_policy: str = ""
-    resources: Resources = Resources()
-
-
-class PodSpec(Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
-
-
-class PodStatus(Struct, frozen=True):
-    phase: str = ""
-
-
-class PodObject(Struct, frozen=True):
-    metadata: Meta = Meta()
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
 
 
 # --- What comes out ---------------------------------------------------------------------------------------------------

@@ -59,15 +59,15 @@ class Pace:
     def waits(self) -> Waits:
         """How long each thread, of ours and of the plugin's, has waited for a core in its life."""
         found: Waits = {}
-        todo, seen = [os.getpid(), *self.pids()], set[int]()
-        while todo:
-            if (pid := todo.pop()) in seen:
+        ahead, seen = [os.getpid(), *self.pids()], set[int]()
+        while ahead:
+            if (pid := ahead.pop()) in seen:
                 continue
             seen.add(pid)
             for thread, waited_s, children in _read_threads(self.proc / str(pid)):
                 found[thread] = waited_s
                 if pid != os.getpid():  # ours are other plugins, of other runs
-                    todo += children
+                    ahead += children
         return found
 
 

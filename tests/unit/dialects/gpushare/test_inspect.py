@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.dialects.gpushare.inspect import DIALECTS, GPUS_MAX, NodeObject, PodObject, Survey, survey
+from fairlead.cluster.objects import PodObject
+from fairlead.dialects.gpushare.inspect import DIALECTS, GPUS_MAX, NodeObject, Survey, survey
 from fairlead.dialects.gpushare.inspect_text import as_json, details, summary
 
 WORDS = DIALECTS["gpushare"]
