@@ -275,8 +275,9 @@ def _rbac() -> Iterator[str]:
         "What Fairlead may need of the API server, feature by feature, and nothing more. "
         "Whoever uses none of these needs no account at all. "
         "A call that is forbidden says which rule is missing, in this form. "
-        "`tests/node/test_extended.py` runs each feature with just its rules against a real API server, "
-        "and with one rule less."
+        "With just these rules, amounts and `fairlead node` run against a real API server "
+        "(`tests/node/test_extended.py`, also with one rule less), and so do doslab, gpushare and volcano "
+        "(`tests/node/test_assign.py`). The others are held to theirs by a fake API server."
     )
     for feature, rules in FEATURES.items():
         yield f"## {feature[0].upper()}{feature[1:]}"
