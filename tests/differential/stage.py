@@ -70,6 +70,17 @@ class Stage:
         self._prefix = f"{played.name[:30].rstrip('-')}-{mark}"
         self.resource = f"diff.example/{mark}"
         self.other = f"diff.example/{mark}-other"
+        self._own: dict[str, str] = {}  # the plain name of each id that is this scenario's alone
+
+    def own(self, name: str) -> str:
+        """An id that no other scenario has; the trace has its plain name.
+
+        A kubelet that hears of a changed device looks for the pod to tell by the id alone, whatever the resource is
+        (1.36.4, pod_devices.go, getPodAndContainerForDevice). Of two pods with equal ids it may tell the other one.
+        """
+        full = f"{name}.{self.resource.rpartition('/')[2]}"
+        self._own[full] = name
+        return full
 
     # Plugins.
 
@@ -262,6 +273,7 @@ class Stage:
         names |= {full: full.removeprefix(f"{self._prefix}-") for full in self._pods}
         names |= {path.name: "SOCKET" for plugin in self._plugins for path in plugin.paths}
         names |= dict.fromkeys(self.world.directories, "DIRECTORY")
+        names |= self._own
         names |= {self.other: "diff.example/other", self.resource: "diff.example/resource"}
         return comparable(self._trace, names, self._scenario.alike)
 

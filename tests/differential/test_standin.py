@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from tests.differential.compare import RECORDED, Difference, Known, differences, judge, known, recorded
 from tests.differential.page import PAGE, render
+from tests.differential.plugin import Plugin
 from tests.differential.scenarios import SCENARIOS
 from tests.differential.stage import Scenario, play
 from tests.differential.standin import standin
@@ -25,6 +27,25 @@ async def test_the_stand_in_does_what_the_true_kubelet_did(scenario: Scenario, k
     listed = [one for one in known() if one.scenario == scenario.name]
     wrong = judge(differences(scenario.name, true, ours), listed)
     assert not wrong, "\n".join([scenario.name, *wrong])
+
+
+async def test_the_ids_of_a_scenario_about_health_are_its_own(kubelet_root: Path, monkeypatch: pytest.MonkeyPatch):
+    """A kubelet finds the pod of a changed device by the id alone: with equal ids it may tell another pod."""
+    published: list[set[str]] = []
+    publish = Plugin.publish
+
+    def listen(plugin: Plugin, *devices: dp.Device) -> None:
+        published[-1] |= {one.ID for one in devices}
+        publish(plugin, *devices)
+
+    monkeypatch.setattr(Plugin, "publish", listen)
+    for turn in range(2):
+        published.append(set())
+        async with standin(kubelet_root / str(turn), long=False) as world:
+            await play(SCENARIOS["health-in-the-status-follows-the-list"], world)
+    first, second = published
+    assert first
+    assert not first & second
 
 
 def test_nothing_is_recorded_or_listed_of_a_scenario_that_is_gone():

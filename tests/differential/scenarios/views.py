@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.differential.plugin import device
 from tests.differential.stage import Stage, scenario
 
+RESYNC_S = 90.0  # without a push a kubelet looks at each pod again so often; a wait ends with what it waits for
+
 
 @scenario()
 async def topology_is_told_per_device_and_node(s: Stage) -> None:
@@ -52,23 +54,24 @@ async def plain_init_containers_are_not_shown(s: Stage) -> None:
 
 @scenario()
 async def health_in_the_status_follows_the_list(s: Stage) -> None:
-    plugin = await s.ready("a")
+    a = s.own("a")
+    plugin = await s.ready(a)
     pod = await s.run("pod", 1)
 
     async def told(word: str) -> bool:
         return word in str(await s.world.health(pod))
 
     async def saw(what: str, word: str) -> None:
-        await s.until(lambda: told(word), must=False)
+        await s.until(lambda: told(word), must=False, patience_s=RESYNC_S)
         s.saw(what, await s.world.health(pod))
 
     await saw("well", "'Healthy'")
-    plugin.publish(device("a", "Unhealthy"))
+    plugin.publish(device(a, "Unhealthy"))
     await saw("bad", "'Unhealthy'")
     await s.saw_numbers("bad", 0, 1)
     await s.saw_pod(pod, "bad")
     await s.saw_listed("bad")
-    plugin.publish(device("a"))
+    plugin.publish(device(a))
     await saw("well again", "'Healthy'")
     await s.saw_numbers("well again", 1, 1)
     await plugin.stop()
@@ -86,15 +89,16 @@ async def init_containers_have_no_health(s: Stage) -> None:
 
 @scenario()
 async def a_pod_that_waits_for_its_image_has_its_device(s: Stage) -> None:
-    plugin = await s.ready("a", pre_start=True)
+    a = s.own("a")
+    plugin = await s.ready(a, pre_start=True)
     pod = await s.run("pod", 1, image=False)
     await s.saw_listed("waiting")
     await s.world.settle()
     s.saw("health", await s.world.health(pod))
-    plugin.publish(device("a", "Unhealthy"))
+    plugin.publish(device(a, "Unhealthy"))
 
     async def told() -> bool:
         return "'Unhealthy'" in str(await s.world.health(pod))
 
-    await s.until(told, must=False, patience_s=90.0)
+    await s.until(told, must=False, patience_s=RESYNC_S)
     s.saw("health when it is bad", await s.world.health(pod))
