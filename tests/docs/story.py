@@ -18,9 +18,9 @@ import pytest
 from tests.docs.blocks import Block, Command, commands
 
 from fairlead.app.opening import open_backends
+from fairlead.backends import documents
 from fairlead.backends.sim.build import build
 from fairlead.backends.sim.library import load_fleet
-from fairlead.backends.strict import parse_yaml
 from fairlead.config.load import parse
 from fairlead.model.clock import SystemClock
 from fairlead.model.errors import ConfigError
@@ -86,7 +86,7 @@ class Story:
             return
         if block.mark == "foreign":
             return
-        raw = parse_yaml(block.text, block.where)
+        raw = documents.parse(block.text, block.where)
         # A page may show only the part it speaks of.
         text = block.text
         text += "" if "backends" in raw else "\nbackends: [{kind: sim}]\n"

@@ -1,12 +1,10 @@
 """Strict decoding of what people write: unknown keys are refused, and an error says where, what and what instead.
 
-Owns sizes, durations, YAML files and the wording of decoding errors. Knows nothing of devices.
+Owns sizes, durations and the wording of decoding errors. Knows nothing of devices, files and YAML.
 """
 
 from __future__ import annotations
 
-import os
-import pathlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -15,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from fairlead.backends.documents import Path
 from fairlead.model.errors import ConfigError
 
 T = TypeVar("T")
-Path = tuple[str | int, ...]  # into decoded data
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", re.IGNORECASE)
 _UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -89,75 +87,6 @@ def attempt(raw: object, into: type[T], *, lax: bool = False) -> tuple[T | None,
 def dotted(path: Path) -> str:
     """`rules[0].match`"""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
-
-
-def read_yaml(path: str | os.PathLike[str]) -> Any:
-    """The one document of a YAML file. A missing file, bad syntax and a key given twice are ConfigErrors."""
-    try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigError(str(path), [f"cannot be read: {reason}"]) from None
-    return parse_yaml(text, str(path))
-
-
-def parse_yaml(text: str | bytes, source: str) -> Any:
-    """The one document of a text. JSON is YAML too, and is read without loading 20 ms of YAML."""
-    if (found := _as_json(text)) is not None:
-        return found
-    import yaml  # noqa: PLC0415 - see above
-
-    parent: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(parent):  # type: ignore[misc]  # the C loader when there is one, so the parent is not static
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            # PyYAML keeps the last of two equal keys without a word.
-            seen = set()
-            for key, _ in node.value:
-                if not isinstance(key.value, str):
-                    continue  # a list or a mapping as a key: refused below, in better words
-                if key.value in seen and key.value != "<<":
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} is given twice", key.start_mark
-                    )
-                seen.add(key.value)
-            return super().construct_mapping(node, deep)
-
-    Loader.add_constructor("tag:yaml.org,2002:int", read_int)
-    try:
-        return yaml.load(text, Loader)  # noqa: S506 - a subclass of the safe loader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(source, [f"{where}{error.problem or error}"]) from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: what looks like a date and is none
-        raise ConfigError(source, [" ".join(str(error).split())]) from None
-    except RecursionError:
-        raise ConfigError(source, ["it is nested too deeply"]) from None
-
-
-def read_int(loader: Any, node: Any) -> Any:
-    """A number. `1:30` is text: it was ninety to YAML 1.1 and is to PyYAML, and means a partition to people."""
-    return node.value if ":" in str(node.value) else loader.construct_yaml_int(node)
-
-
-def _as_json(text: str | bytes) -> dict[str, Any] | None:
-    """A JSON object, or None for anything that YAML must look at: no JSON, or a key given twice."""
-    if text.lstrip()[:1] not in {"{", b"{"}:
-        return None
-    import json  # noqa: PLC0415 - only JSON needs it
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) != len(pairs):
-            raise ValueError
-        return made
-
-    try:
-        found = json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def did_you_mean(word: object, known: Iterable[str], *, also: Iterable[str] = ()) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from fairlead.backends import files
 from fairlead.cluster.credentials import Credential, Credentials, Fixed, TokenFile
 from fairlead.cluster.errors import NoAccess
 
@@ -115,8 +116,8 @@ def in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT
             "or a kubeconfig"
         )
     try:
-        namespace = (directory / "namespace").read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
+        namespace = files.read_text(directory / "namespace", files.SMALL_BYTES).strip()
+    except OSError:
         namespace = "default"
     server = Server(host.strip("[]"), int(port))
     return Access(server, Trust(ca_file=str(ca)), TokenFile(token), namespace=namespace, source="this pod's account")

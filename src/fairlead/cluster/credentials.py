@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from fairlead.backends import files
 from fairlead.cluster.errors import NoAccess
 from fairlead.model.ports import Clock
 
@@ -59,7 +60,7 @@ class TokenFile:
     async def get(self) -> Credential:
         # A file that is being replaced is there again in a moment: the last token is good for minutes more.
         with contextlib.suppress(OSError, ValueError):
-            self._last = self._file.read_text(encoding="ascii").strip() or self._last
+            self._last = files.read_bytes(self._file, files.SMALL_BYTES).decode("ascii").strip() or self._last
         if not self._last:
             raise NoAccess(f"{self._file}: there is no token in it, or it cannot be read")
         return Credential(self._last)

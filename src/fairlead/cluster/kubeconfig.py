@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from fairlead.backends.strict import did_you_mean, parse_yaml
+from fairlead.backends import documents
+from fairlead.backends.strict import did_you_mean
 from fairlead.cluster.access import Access, parse_server
 from fairlead.cluster.credentials import EXEC_VERSIONS, Credentials, Exec, Fixed, TokenFile
 from fairlead.cluster.errors import NoAccess
@@ -19,7 +20,7 @@ from fairlead.cluster.tls import Trust
 from fairlead.model.errors import ConfigError
 from fairlead.model.ports import Clock
 
-FILE_MAX_BYTES = 8 * 2**20
+LIMITS = documents.Limits(bytes=8 * 2**20, nodes=200_000, text=2**20)  # certificates are long
 
 
 class _Spec(Struct, frozen=True, rename="kebab"):
@@ -140,13 +141,7 @@ def read_kubeconfig(files: str, context: str, environment: Mapping[str, str], cl
 
 def _add(known: _Known, path: Path) -> None:
     try:
-        if path.stat().st_size > FILE_MAX_BYTES:
-            raise NoAccess(f"{path}: it has more than {FILE_MAX_BYTES} bytes, and is no kubeconfig")
-        file = msgspec.convert(parse_yaml(path.read_bytes(), str(path)) or {}, _File)
-    except OSError as error:
-        raise NoAccess(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise NoAccess(f"{path}: it is not UTF-8 text") from None
+        file = msgspec.convert(documents.read(path, LIMITS) or {}, _File)
     except ConfigError as error:
         raise NoAccess(str(error)) from None
     except msgspec.ValidationError as error:  # names the place and the types, never the value

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
+from fairlead.backends import files
 from fairlead.cluster.errors import NoAccess
 
 READ_BYTES = 64 * 1024
@@ -39,7 +40,10 @@ class Trust(Struct, frozen=True):
 
 
 def make_context(trust: Trust) -> ssl.SSLContext:
+    paths = [file for file in (trust.ca_file, trust.cert_file, trust.key_file) if file]
     try:
+        for file in paths:
+            files.check(file, files.MAX_BYTES)  # OpenSSL would wait for a FIFO
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -57,9 +61,8 @@ def make_context(trust: Trust) -> ssl.SSLContext:
         elif trust.cert_file:
             context.load_cert_chain(trust.cert_file, trust.key_file or None, password=_no_password)
     except (OSError, ValueError) as error:
-        files = ", ".join(file for file in (trust.ca_file, trust.cert_file, trust.key_file) if file)
         reason = getattr(error, "strerror", None) or str(error)
-        raise NoAccess(f"certificates {files or 'in the kubeconfig'} cannot be used: {reason}") from None
+        raise NoAccess(f"certificates {', '.join(paths) or 'in the kubeconfig'} cannot be used: {reason}") from None
     return context
 
 

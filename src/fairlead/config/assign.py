@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fairlead.backends.strict import Path
+from fairlead.backends.documents import Path
 from fairlead.config.spec import AssignSpec, By
 from fairlead.model.assign import Assign, NodeEnv
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.backends.strict import Bytes, Path
+from fairlead.backends.documents import Path
+from fairlead.backends.strict import Bytes
 from fairlead.config.spec import AlsoSpec, Config, MatchSpec, MemorySpec, Registration, RuleSpec
 from fairlead.inject.fill import ASSIGN_WORDS, EACH, MEMORY_WORDS, NAME, NOTE
 from fairlead.model.device import DeviceNode

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from pathlib import Path as File
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from fairlead.backends import strict
-from fairlead.backends.strict import Path
+from fairlead.backends import documents, files, strict
+from fairlead.backends.documents import Path
 from fairlead.config.compile import Problem, check, compile_rules
 from fairlead.config.settings import Override
 from fairlead.config.spec import Config
@@ -37,19 +36,18 @@ class Loaded(Struct, frozen=True):
 
 def load(path: str, overrides: Sequence[Override] = ()) -> Loaded:
     try:
-        text = File(path).read_text(encoding="utf-8")
+        text = files.read_text(path)
     except FileNotFoundError:
         raise ConfigError(
             path, ["there is no such file. Give one with --config; `fairlead config show --example` prints one"]
         ) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(path, [f"cannot be read: {reason}"]) from None
+    except OSError as error:
+        raise ConfigError(path, [f"cannot be read: {error.strerror or error}"]) from None
     return parse(text, path, overrides)
 
 
 def parse(text: str, source: str, overrides: Sequence[Override] = ()) -> Loaded:
-    raw = strict.parse_yaml(text, source)
+    raw = documents.parse(text, source)
     if raw is None:
         raw = {}
     if not isinstance(raw, dict):
@@ -146,7 +144,7 @@ def _blank(items: list[Any], place: Any) -> bool:
 
 def _located(text: str, problems: Iterable[Problem], sources: dict[Path, str]) -> list[str]:
     """Each problem with its line and path, in the order of the file."""
-    lines = _lines(text)
+    lines = documents.lines(text) if text else {}
     found = []
     for path, sentence in problems:
         where = strict.dotted(path)
@@ -157,31 +155,6 @@ def _located(text: str, problems: Iterable[Problem], sources: dict[Path, str]) -
         place = ", ".join(part for part in (f"line {line}" if line else "", where) if part)
         found.append((line, f"{place}: {sentence}" if place else sentence))
     return [sentence for _, sentence in sorted(found, key=lambda item: item[0])]
-
-
-def _lines(text: str) -> dict[Path, int]:
-    """The line on which each part of the file begins."""
-    import yaml  # noqa: PLC0415 - only errors need it
-
-    lines: dict[Path, int] = {}
-
-    def walk(node: Any, path: Path) -> None:
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                lines[(*path, key.value)] = key.start_mark.line + 1
-                walk(value, (*path, key.value))
-        elif isinstance(node, yaml.SequenceNode):
-            for number, value in enumerate(node.value):
-                lines[(*path, number)] = value.start_mark.line + 1
-                walk(value, (*path, number))
-
-    try:
-        root = yaml.compose(text, yaml.SafeLoader) if text else None
-    except yaml.YAMLError:  # JSON that is no YAML, such as one with a tab between its words: no lines then
-        return {}
-    if root is not None:
-        walk(root, ())
-    return lines
 
 
 def schema() -> dict[str, Any]:

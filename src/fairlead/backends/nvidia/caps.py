@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from fairlead.backends import files
+
 _MIG_MINOR = re.compile(r"gpu(\d+)/gi(\d+)/(?:ci(\d+)/)?access (\d+)")
 
 Names = dict[str, frozenset[str]]  # by directory
@@ -77,6 +79,6 @@ def _below(directory: Path) -> list[str]:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
+        return files.read_text(path, files.SMALL_BYTES, errors="replace").strip()
     except OSError:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from fairlead.backends import files
 from fairlead.backends.nvidia.errors import library_broken, library_missing
 from fairlead.backends.nvidia.nvml import Nvml, can_load
 from fairlead.backends.nvidia.records import Kind
@@ -68,7 +69,7 @@ def _has_tegra_files(root: str) -> bool:
     if (Path(root) / "etc/nv_tegra_release").exists():
         return True
     try:
-        family = (Path(root) / "sys/devices/soc0/family").read_text(encoding="ascii", errors="replace")
+        family = files.read_text(Path(root) / "sys/devices/soc0/family", files.SMALL_BYTES, errors="replace")
     except OSError:
         return False
     return family.lower().startswith("tegra")

@@ -9,6 +9,7 @@ import glob
 import os
 import re
 
+from fairlead.backends import files
 from fairlead.backends.links import follow
 
 _DIGITS = re.compile(r"(\d+)")
@@ -38,9 +39,8 @@ class HostRoot:
         if real is None:
             return ""
         try:
-            with open(self._root + real, encoding="utf-8") as file:  # noqa: PTH123 - one open, no Path
-                return file.read(4096).strip()
-        except (OSError, ValueError):
+            return files.read_text(self._root + real, files.SMALL_BYTES).strip()
+        except OSError:
             return ""
 
     def glob(self, pattern: str) -> list[str]:

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from fairlead.backends import documents
 from fairlead.backends.sim import fleets as shelf
 from fairlead.backends.sim.spec import Fleet
-from fairlead.backends.strict import convert, did_you_mean, parse_yaml, read_yaml
+from fairlead.backends.strict import convert, did_you_mean
 from fairlead.model.errors import ConfigError
 
 _SUFFIX = ".yaml"
@@ -35,7 +36,7 @@ def fleets() -> tuple[FleetInfo, ...]:
 def load_fleet(where: str) -> tuple[Fleet, str]:
     """The fleet of a ready-made name or of a path, and what to call it in errors."""
     if "/" in where or where.endswith((_SUFFIX, ".yml")):
-        return _decode(read_yaml(where), Path(where).stem, where), where
+        return _decode(documents.read(where), Path(where).stem, where), where
     source = f"fleet {where}"
     try:
         # The loader's own reader: importlib.resources costs 20 ms to import, at every start.
@@ -43,7 +44,7 @@ def load_fleet(where: str) -> tuple[Fleet, str]:
     except (OSError, ValueError):  # no such file, or no file name at all
         hint = did_you_mean(where, _names())
         raise ConfigError("sim", [f"fleet: no fleet {where!r}{hint}; or give a path to a YAML file"]) from None
-    return _decode(parse_yaml(text, source), where, source), source
+    return _decode(documents.parse(text, source), where, source), source
 
 
 def _decode(raw: Any, name: str, source: str) -> Fleet:

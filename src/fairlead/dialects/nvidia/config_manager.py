@@ -15,6 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from fairlead.backends import files
 from fairlead.cluster.nodes import NodeNow
 from fairlead.dialects import goflags
 from fairlead.dialects.goflags import BadFlag, Flag, Kind
@@ -22,6 +23,7 @@ from fairlead.model.errors import FairleadError, HostError
 from fairlead.model.latest import Latest
 from fairlead.model.ports import Clock
 
+CMDLINE_MAX_BYTES = 8 * 2**20  # the kernel takes no longer command line by default
 FLAGS = (
     Flag("oneshot", Kind.BOOL, False, ("ONESHOT",), help="Choose once, and end."),
     Flag("kubeconfig", Kind.TEXT, "", ("KUBECONFIG",), help="How to reach the API server. Empty: as a pod does."),
@@ -172,7 +174,8 @@ def find_processes(name: str, proc: Path = Path("/proc")) -> list[int]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            argv = (entry / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+            cmdline = files.read_bytes(entry / "cmdline", CMDLINE_MAX_BYTES)
+            argv = cmdline.decode(errors="replace").rstrip("\0").split("\0")
         except OSError:
             continue  # it has ended meanwhile
         if is_meant(argv, name):
@@ -245,7 +248,7 @@ class Keeper:
 
 def digest(path: Path) -> bytes:
     try:
-        return hashlib.blake2b(path.read_bytes()).digest()
+        return hashlib.blake2b(files.read_bytes(path)).digest()
     except OSError:
         return b""
 

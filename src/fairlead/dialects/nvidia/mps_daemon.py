@@ -15,6 +15,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from fairlead.backends import files
 from fairlead.backends.nvidia.devices import show
 from fairlead.backends.nvidia.driver import Driver
 from fairlead.backends.nvidia.mps.command import Tools, run
@@ -243,7 +244,7 @@ async def mount_shm(root: str = ROOT, tools: Tools | None = None, meminfo: Path 
 def shm_size(meminfo: Path) -> str:
     """Half of the memory, as an option of mount."""
     try:
-        lines = meminfo.read_text().splitlines()
+        lines = files.read_text(meminfo, files.SMALL_BYTES).splitlines()
     except OSError:
         return SHM_SIZE
     for line in lines:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path as File
 from typing import Any
 
 from msgspec import Struct
 
-from fairlead.backends.strict import Path, did_you_mean, dotted, parse_yaml, read_int
+from fairlead.backends import documents, files
+from fairlead.backends.documents import Path
+from fairlead.backends.strict import did_you_mean, dotted
 from fairlead.dialects.goflags import duration
 from fairlead.model.errors import ConfigError
 
@@ -105,16 +106,16 @@ EMPTY = V1()
 
 def load(path: str, *, lenient: bool = False) -> V1:
     try:
-        text = File(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        text = files.read_text(path)
+    except OSError as error:
+        reason = error.strerror or error
         raise BadFile(path, [f"error opening config file: {reason}. Correct --config-file or CONFIG_FILE"]) from None
     return parse(text, path, lenient=lenient)
 
 
 def parse(text: str, source: str, *, lenient: bool = False) -> V1:
     try:
-        raw = _first_document(text) if lenient else parse_yaml(text, source)
+        raw = documents.parse(text, source, loose=lenient)
     except ConfigError as error:
         raise BadFile(source, error.problems) from None
     if raw is None:
@@ -137,22 +138,6 @@ def parse(text: str, source: str, *, lenient: bool = False) -> V1:
     if reader.problems:
         raise BadFile(source, reader.problems)
     return made
-
-
-def _first_document(text: str) -> Any:
-    """As the Go program: the first document, and the last of two equal keys."""
-    import yaml  # noqa: PLC0415 - only a file needs it
-
-    class Loader(yaml.SafeLoader):
-        """Of its own, for what is added to it."""
-
-    Loader.add_constructor("tag:yaml.org,2002:int", read_int)
-    try:
-        return next(iter(yaml.load_all(text, Loader)), None)
-    except yaml.YAMLError as error:
-        raise ConfigError("", [" ".join(str(error).split())]) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError("", [f"it cannot be read: {type(error).__name__}"]) from None
 
 
 def _flat(found: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

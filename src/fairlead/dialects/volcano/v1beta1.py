@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path as File
 from typing import Any
 
-from fairlead.backends.strict import did_you_mean, parse_yaml
+from fairlead.backends import documents, files
+from fairlead.backends.strict import did_you_mean
 from fairlead.model.errors import ConfigError
 
 VERSION = "v1beta1"
@@ -18,15 +18,15 @@ _KEYS = {"": ("version", "flags"), "flags.": ("GPUStrategy", "GPUMemoryFactor")}
 def load(path: str, *, lenient: bool = False) -> dict[str, Any]:
     """What the file says, by the keys above; only what is given. ConfigError names everything that is wrong."""
     try:
-        text = File(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        text = files.read_text(path)
+    except OSError as error:
+        reason = error.strerror or error
         raise ConfigError(path, [f"cannot be read: {reason}. Correct --config-file or CONFIG_FILE"]) from None
     return parse(text, path, lenient=lenient)
 
 
 def parse(text: str, source: str, *, lenient: bool = False) -> dict[str, Any]:
-    raw = parse_yaml(text, source)
+    raw = documents.parse(text, source)
     if raw is None:
         return {}
     if not isinstance(raw, dict):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from fairlead.backends import files
 from fairlead.backends.links import follow
 from fairlead.model.errors import BackendError
 
@@ -121,7 +122,7 @@ class Driver:
 
     def _custom_firmware(self) -> str:
         try:
-            return (Path(self._host_root) / FIRMWARE_CLASS.lstrip("/")).read_text().strip()
+            return files.read_text(Path(self._host_root) / FIRMWARE_CLASS.lstrip("/"), files.SMALL_BYTES).strip()
         except OSError:
             return ""
 

@@ -6,6 +6,8 @@ import struct
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from fairlead.backends import files
+
 PT_LOAD, PT_DYNAMIC = 1, 2
 DT_STRTAB, DT_SONAME = 5, 14
 LONGEST = 256  # a file name has at most this many bytes
@@ -22,6 +24,7 @@ class _Segment(NamedTuple):
 def read_soname(path: Path) -> str | None:
     """Empty for a library without one; None for what is no library at all."""
     try:
+        files.check(path)  # a FIFO would wait for a writer
         with path.open("rb") as file:
             return _read(file)
     except (OSError, struct.error, ValueError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from fairlead.backends import files
+
 MOST = 1024 * 1024  # at a time
 
 
@@ -17,6 +19,7 @@ class Tail:
     def more(self) -> str:
         """What was added since the last time."""
         try:
+            files.check(self._path)
             with self._path.open("rb") as file:
                 facts = os.fstat(file.fileno())
                 which = (facts.st_dev, facts.st_ino)

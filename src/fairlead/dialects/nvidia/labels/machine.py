@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from fairlead.backends import files
 from fairlead.backends.nvidia.records import Gpu, Kind, Look
 from fairlead.dialects.nvidia.labels.catalogue import UNKNOWN, Vgpu
 
@@ -18,13 +20,14 @@ _SIGNATURE = b"VF"
 _RECORDS = 5  # where they start in the capability
 _VERSION_BYTES = 10
 _IDS = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
+_IDS_MAX_BYTES = 16 * 2**20  # the list has 1.5 MB
 _MEM_64_PREFETCHABLE = 0x0010_000C  # flags of a resource: 64 bits, prefetchable
 
 
 def read_machine(path: str) -> str:
     """The first thing in the file, or unknown."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").strip() if path else UNKNOWN
+        return files.read_text(path, files.SMALL_BYTES, errors="replace").strip() if path else UNKNOWN
     except OSError:
         return UNKNOWN
 
@@ -44,7 +47,7 @@ def read_vgpus(root: str = "/") -> tuple[Vgpu, ...] | None:
         if _number(device, "vendor", shift=0) != NVIDIA:
             continue
         try:
-            config = (device / "config").read_bytes()
+            config = files.read_bytes(device / "config", files.SMALL_BYTES)
         except OSError:
             continue  # without privilege only the first 64 bytes can be read, or none
         vgpu = parse_vgpu(config)
@@ -93,7 +96,7 @@ def _devices(root: str) -> Path:
 def _number(device: Path, file: str, *, shift: int = 8) -> int | None:
     """A hexadecimal number; the class without its programming interface."""
     try:
-        return int((device / file).read_text(encoding="ascii").strip(), 16) >> shift
+        return int(files.read_text(device / file, files.SMALL_BYTES).strip(), 16) >> shift
     except (OSError, ValueError):
         return None
 
@@ -101,7 +104,7 @@ def _number(device: Path, file: str, *, shift: int = 8) -> int | None:
 def _memory_bytes(device: Path) -> int:
     """The largest window of memory that the GPU shows."""
     try:
-        lines = (device / "resource").read_text(encoding="ascii").splitlines()
+        lines = files.read_text(device / "resource", files.SMALL_BYTES).splitlines()
     except OSError:
         return 0
     sizes = [0]
@@ -120,8 +123,8 @@ def _pci_names(root: str) -> dict[int, str]:
     """NVIDIA's part of the list of PCI ids, if the machine has it."""
     for path in _IDS:
         file = Path(root) / path
-        if file.exists():
-            return dict(_parse_ids(file.read_text(encoding="utf-8", errors="replace")))
+        with suppress(OSError):
+            return dict(_parse_ids(files.read_text(file, _IDS_MAX_BYTES, errors="replace")))
     return {}
 
 
