@@ -16,8 +16,8 @@ from msgspec import Struct
 from fairlead._version import __version__
 from fairlead.config.settings import environment
 from fairlead.dialects.goflags import BadFlag, Flag, masked, usage
-from fairlead.dialects.order import Order
-from fairlead.model.errors import FairleadError, Oversize
+from fairlead.dialects.order import Meant, Order, in_their_words
+from fairlead.model.errors import ConfigError, FairleadError, Oversize
 
 if TYPE_CHECKING:
     from fairlead.config.load import Loaded
@@ -62,6 +62,13 @@ def _play(program: Program, args: Sequence[str]) -> int:
 
     order = program.read(args, environment())
     values = order.parsed.values
+
+    def hold(meant: Meant) -> Loaded:
+        try:
+            return build(dict(meant.config), order.source)
+        except ConfigError as error:
+            raise in_their_words(error, order.parsed, meant.config, program.name) from None
+
     if values["help"]:
         sys.stdout.write(usage(program.name, program.summary, program.flags))
         if program.beside:
@@ -77,15 +84,12 @@ def _play(program: Program, args: Sequence[str]) -> int:
     if values["print-config"]:
         import yaml  # noqa: PLC0415 - slow to load
 
-        build(dict(meant.config), order.source)  # what is printed must hold
+        hold(meant)  # what is printed must
         sys.stdout.write(yaml.safe_dump(meant.config, sort_keys=False))
         return 0
     sys.argv[1:] = masked(program.flags, sys.argv[1:])  # the daemon writes its command line into its lock
 
-    def load() -> Loaded:
-        return build(order.meant().config, order.source)
-
-    return _serve(load)
+    return _serve(lambda: hold(order.meant()))
 
 
 def _serve(load: Callable[[], Loaded]) -> int:

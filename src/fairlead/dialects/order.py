@@ -5,6 +5,7 @@ Knows no dialect: whose flags they are, and what becomes of them, is said in the
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,9 @@ from msgspec import Struct
 
 from fairlead.dialects import goflags
 from fairlead.dialects.goflags import BadFlag, Flag, Kind, Parsed
+from fairlead.model.errors import ConfigError
+
+_RULE = re.compile(r"rules\[(\d+)\]")
 
 
 class Meant(Struct, frozen=True):
@@ -45,6 +49,30 @@ class Places(Struct, frozen=True):
 
 def places_of(parsed: Parsed) -> Places:
     return Places(*(str(parsed.values[name]) for name in ("plugin-dir", "status-socket", "pod-resources")))
+
+
+# Where the flags of every dialect land in a configuration of ours.
+_PLACES = {
+    "kubelet.directory": "plugin-dir",
+    "kubelet.podResources": "pod-resources",
+    "kubelet.socket": "kubelet-socket",
+    "status.socket": "status-socket",
+}
+
+
+def in_their_words(error: ConfigError, parsed: Parsed, config: Mapping[str, Any], program: str) -> ConfigError:
+    """The same faults, by the flags and variables that were given: no one who wrote these knows our keys."""
+    where = "" if error.source == program else f"{error.source}: "
+    return ConfigError(program, [_in_their_words(where, one, parsed, config) for one in error.problems])
+
+
+def _in_their_words(where: str, problem: str, parsed: Parsed, config: Mapping[str, Any]) -> str:
+    key, _, text = problem.partition(": ")
+    if (flag := _PLACES.get(key)) is not None:
+        return f"{parsed.source.get(flag, f'--{flag}')}: {text}"
+    if rule := _RULE.match(key):
+        problem = f"{config['rules'][int(rule[1])].get('resource', key)}: {text}"
+    return where + problem
 
 
 def own_flags(name: str, whose: str) -> tuple[Flag, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -47,7 +48,7 @@ def _backend(settings: Settings, health: Mapping[str, Any], rules: list[dict[str
         "discovery": (settings.device_discovery_strategy, "auto"),
         "mig": (settings.mig_strategy, "none"),
         "driverRoot": (settings.driver_root, "/"),
-        "driverRootMount": (settings.driver_root_ctr_path, "/driver-root"),
+        "driverRootMount": (_mount(settings.driver_root_ctr_path), "/driver-root"),
         "devRoot": (settings.dev_root, ""),
         "ways": (list(dict.fromkeys(settings.device_list_strategy)), ["envvar"]),
         "ids": (settings.device_id_strategy, "uuid"),
@@ -61,6 +62,11 @@ def _backend(settings: Settings, health: Mapping[str, Any], rules: list[dict[str
         "health": (dict(health), {}),
     }
     return {"kind": "nvidia", **{key: value for key, (value, default) in wide.items() if value != default}}
+
+
+def _mount(path: str) -> str:
+    """As a Go program takes it: empty is the root, and the rest is what it means from the working directory."""
+    return os.path.abspath(path) if path else "/"  # noqa: PTH100 - pathlib leaves '..' in
 
 
 def _imex(settings: Settings) -> dict[str, Any]:
@@ -284,12 +290,13 @@ def _placement(settings: Settings, match: Mapping[str, Any], *, shared: bool) ->
 def _mps_edits(settings: Settings, resource: str) -> dict[str, Any]:
     if settings.sharing[0] != "mps":
         return {}
-    inside, outside = f"{MPS_IN_CONTAINER}/{resource}/pipe", f"{settings.mps_root}/{resource}/pipe"
+    root = os.path.normpath(settings.mps_root)
+    inside, outside = f"{MPS_IN_CONTAINER}/{resource}/pipe", f"{root}/{resource}/pipe"
     return {
         "env": {"CUDA_MPS_PIPE_DIRECTORY": inside},
         "mounts": [
             {"host": outside, "container": inside, "readOnly": False},
-            {"host": f"{settings.mps_root}/shm", "container": "/dev/shm", "readOnly": False},  # noqa: S108 - MPS's own
+            {"host": f"{root}/shm", "container": "/dev/shm", "readOnly": False},  # noqa: S108 - MPS's own
         ],
     }
 
@@ -303,10 +310,11 @@ def _kubelet(settings: Settings, places: Places) -> dict[str, Any]:
         "socketName": SOCKET_NAME,
         "podResources": places.pod_resources,
     }
-    if not settings.kubelet_socket:
+    socket = settings.kubelet_socket and os.path.normpath(settings.kubelet_socket)
+    if not socket:
         kubelet["registration"] = "none"
-    elif settings.kubelet_socket not in {KUBELET_SOCKET, f"{places.plugin_dir}/kubelet.sock"}:
-        kubelet["socket"] = settings.kubelet_socket
+    elif socket not in {KUBELET_SOCKET, f"{places.plugin_dir}/kubelet.sock"}:
+        kubelet["socket"] = socket
     return kubelet
 
 
