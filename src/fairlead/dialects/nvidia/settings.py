@@ -128,6 +128,10 @@ def _wrong(settings: Settings) -> list[str]:
             # NVIDIA's plugin serves with it, and no container starts: a runtime refuses such a mount.
             text = f"--mps-root {settings.mps_root!r} is not an absolute path"
             problems.append(settings.at("mps_root", text))
+    hooks = "all" not in settings.cdi_disable_hooks and CDI_WAYS & set(settings.device_list_strategy)
+    if hooks and not settings.nvidia_cdi_hook_path:
+        text = "--nvidia-cdi-hook-path is empty: a CDI spec with a hook needs its program. Name it, such as "
+        problems.append(settings.at("nvidia_cdi_hook_path", f"{text}/usr/bin/nvidia-cdi-hook"))
     if settings.imex_channel_ids not in {(), (0,)}:
         found = " ".join(map(str, settings.imex_channel_ids))
         text = f"invalid IMEX channel IDs: invalid IMEX config: channelIDs must be [] or [0]; found [{found}]"

@@ -100,6 +100,13 @@ def test_a_relative_directory_of_mps_is_refused_by_its_flag(capsys: pytest.Captu
         assert said.startswith("fairlead nvidia: --mps-root 'mps' is not an absolute path")
 
 
+def test_cdi_hooks_need_a_program(capsys: pytest.CaptureFixture[str]):
+    said = refusal(capsys, "--device-list-strategy=cdi-cri", "--nvidia-cdi-hook-path=")
+    assert said.startswith("fairlead nvidia: --nvidia-cdi-hook-path is empty")
+    assert backend("--nvidia-cdi-hook-path=")["cdi"] == {"hook": ""}
+    backend("--device-list-strategy=cdi-cri", "--nvidia-cdi-hook-path=", "--cdi-disable-hooks=all")
+
+
 @pytest.mark.parametrize("value", ["", " ", "relative", "/a/../b", ",", "x" * 200, "/" + "x" * 200])
 @pytest.mark.parametrize("flag", [flag.name for flag in FLAGS])
 def test_no_error_speaks_of_keys_that_are_not_theirs(flag: str, value: str, capsys: pytest.CaptureFixture[str]):
