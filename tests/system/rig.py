@@ -104,6 +104,12 @@ class Node:
     def ids(self) -> list[str]:
         return [device.id for device in self.daemon.inventory.devices]
 
+    async def reload(self) -> None:
+        """Until the daemon has applied or refused its file."""
+        self.daemon.reload()
+        while (task := self.daemon._reloads.task) is not None:
+            await task
+
     async def steer(self, **order: Any) -> str:
         return str(await self.daemon._steer({"ask": "steer", **order}))
 

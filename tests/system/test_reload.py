@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 
+import pytest
 from tests.clock import FakeClock
 from tests.system.rig import GPU, PATIENCE_S, SIM, Node, running
 
 from fairlead.app.reload import FileWatch
+from fairlead.config.load import Loaded
 from fairlead.model.device import Device
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId
@@ -25,21 +29,70 @@ async def test_a_bad_file_keeps_the_old_configuration_and_is_reported(kubelet: K
     async with running(kubelet, kubelet_root) as node:
         await node.ready()
         node.write(SIM.replace("resource: nvidia.com/gpu", "resource: nonsense"))
-        node.daemon.reload()
+        await node.reload()
         fact = await node.until_fact("problem", topic="config")
         assert "nonsense" in fact.keys["reason"]
         assert kubelet.node().allocatable == {GPU: 8}
         assert any("nonsense" in text for text in await _problems(node))
         node.write(SIM)
-        node.daemon.reload()
+        await node.reload()
         assert not await _problems(node)
+
+
+async def test_pods_start_while_a_file_is_being_read(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root, start=False) as node:
+        reading, may_end = threading.Event(), threading.Event()
+        load = node.load
+
+        def slow() -> Loaded:
+            if reading.is_set() or not hasattr(node, "daemon"):
+                return load()  # the first of all, and those after the slow one
+            reading.set()
+            may_end.wait(PATIENCE_S)
+            return load()
+
+        node.load = slow  # type: ignore[method-assign]  # a file system that does not answer
+        node.start()
+        await node.ready()
+        node.write(SHARED)
+        node.daemon.reload()
+        await asyncio.to_thread(reading.wait, PATIENCE_S)
+        pod = await kubelet.run_pod("train", {"main": {GPU: 1}})
+        assert pod.phase == "Running"
+        assert kubelet.node().allocatable == {GPU: 8}
+        may_end.set()
+        await node.until_fact("config-applied")
+        await kubelet.wait_for_allocatable(GPU, 14)
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "laughs", "brackets", "large", "directory"])
+async def test_no_file_can_stop_a_daemon(kind: str, kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root) as node:
+        await node.ready()
+        node.config.unlink()
+        match kind:
+            case "FIFO":
+                os.mkfifo(node.config)
+            case "directory":
+                node.config.mkdir()
+            case "large":
+                node.config.write_bytes(b"#" * 50_000_000)
+            case "laughs":
+                wide = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+                node.config.write_text(f"a0: &a0 [{', '.join(['lol'] * 9)}]\n{wide}")
+            case _:
+                node.config.write_text("[" * 60_000)
+        node.daemon.reload()
+        fact = await node.until_fact("problem", topic="config")
+        assert str(node.config) in fact.keys["reason"]
+        assert (await kubelet.run_pod("train", {"main": {GPU: 8}})).phase == "Running"
 
 
 async def test_a_bad_backend_keeps_the_old_one(kubelet: Kubelet, kubelet_root: Path):
     async with running(kubelet, kubelet_root) as node:
         await node.ready()
         node.write(SIM.replace("fleet: h100x8", "fleet: h100x9"))
-        node.daemon.reload()
+        await node.reload()
         fact = await node.until_fact("problem", topic="config")
         assert "h100x8" in fact.keys["reason"]  # did you mean
         assert kubelet.node().allocatable == {GPU: 8}
@@ -50,7 +103,7 @@ async def test_more_replicas_arrive_without_a_new_registration(kubelet: Kubelet,
         await node.ready()
         registered = _registrations(kubelet)
         node.write(SHARED)
-        node.daemon.reload()
+        await node.reload()
         await kubelet.wait_for_allocatable(GPU, 16)
         assert _registrations(kubelet) == registered
 
@@ -61,7 +114,7 @@ async def test_slots_that_a_pod_may_hold_stay_listed_as_unhealthy(kubelet: Kubel
         pod = await kubelet.run_pod("train", {"main": {GPU: 2}})
         held = {slot.partition("::")[0] for slot in pod.containers["main"].devices[GPU]}
         node.write(SIM)
-        node.daemon.reload()
+        await node.reload()
         await kubelet.wait_for_allocatable(GPU, 8 - len(held))
         for slot in pod.containers["main"].devices[GPU]:
             assert kubelet.devices(GPU)[slot] == "Unhealthy"
@@ -72,11 +125,11 @@ async def test_a_device_moves_to_another_resource_and_the_first_keeps_serving(ku
     async with running(kubelet, kubelet_root) as node:
         await node.ready()
         node.write(SPLIT)
-        node.daemon.reload()
+        await node.reload()
         await node.ready("example.com/first", 2)
         await kubelet.wait_for_allocatable(GPU, 6)
         node.write(SIM)
-        node.daemon.reload()
+        await node.reload()
         await node.until_fact("resource-removed", resource="example.com/first")
         await node.ready(GPU, 8)
 
@@ -85,7 +138,7 @@ async def test_a_new_fleet_replaces_the_old_one(kubelet: Kubelet, kubelet_root: 
     async with running(kubelet, kubelet_root) as node:
         await node.ready()
         node.write(SIM.replace("fleet: h100x8", "fleet: pcie16"))
-        node.daemon.reload()
+        await node.reload()
         await kubelet.wait_for_allocatable(GPU, 16)
 
 
@@ -96,12 +149,12 @@ async def test_a_new_configuration_is_no_cure(kubelet: Kubelet, kubelet_root: Pa
         await node.steer(do="fail", device="3", xid=79)
         await kubelet.wait_for_allocatable(GPU, 7)
         node.write(SIM.replace("probation: 20ms", "probation: 30ms"))
-        node.daemon.reload()
+        await node.reload()
         await node.until_fact("config-applied")
         first = node.daemon.sources.live["sim"]
         assert (await node.daemon._tell_status({}))["resources"][0]["healthy"] == 7
         node.write(SIM.replace("fleet: h100x8", "fleet: h100x8\n    speed: 2"))
-        node.daemon.reload()
+        await node.reload()
         assert node.daemon.sources.live["sim"] is not first
         await node.daemon.sources.live["sim"].first_scan.wait()
         assert (await node.daemon._tell_status({}))["resources"][0]["healthy"] == 7
@@ -113,7 +166,7 @@ async def test_while_a_new_backend_is_slow_to_scan_the_old_devices_stay(kubelet:
         await node.ready()
         slow = "fleet: h100x8\n    timeline: [{at: 0s, do: scan-slow, takes: 60s}]"
         node.write(SIM.replace("fleet: h100x8", slow))
-        node.daemon.reload()
+        await node.reload()
         await node.until_fact("config-applied")
         node.daemon.settle()
         assert kubelet.node().allocatable == {GPU: 8}
@@ -126,7 +179,7 @@ async def test_a_renamed_backend_keeps_its_devices_and_what_was_wrong_with_them(
         await kubelet.wait_for_allocatable(GPU, 7)
         lists = node.daemon.journal.counts["published"]
         node.write(SIM.replace("- kind: sim", "- kind: sim\n    name: gpus"))
-        node.daemon.reload()
+        await node.reload()
         assert node.daemon.sources._handover is not None
         await node.daemon.sources._handover
         assert set(node.daemon.sources.speaking) == {"gpus"}
@@ -147,7 +200,7 @@ async def test_a_device_that_a_pod_holds_is_not_given_away_under_another_name(ku
                 f"  - {{match: {{index: {index}}}, resource: example.com/first}}\n  - resource: nvidia.com/gpu",
             )
         )
-        node.daemon.reload()
+        await node.reload()
         await kubelet.wait_for(lambda: kubelet.node().capacity.get("example.com/first") == 1)
         assert kubelet.node().allocatable["example.com/first"] == 0
         await kubelet.delete_pod(pod)
@@ -161,7 +214,7 @@ async def test_a_device_that_a_pod_holds_is_not_cut_up_beside_it(kubelet: Kubele
         await node.ready()
         await kubelet.run_pod("train", {"main": {GPU: 1}})
         node.write(SHARED)
-        node.daemon.reload()
+        await node.reload()
         await kubelet.wait_for_allocatable(GPU, 14)  # two slots each of the seven others
 
 
@@ -170,7 +223,7 @@ async def test_a_resource_that_pods_hold_is_served_until_they_end(kubelet: Kubel
         await node.ready("example.com/first", 2)
         pod = await kubelet.run_pod("train", {"main": {"example.com/first": 1}})
         node.write(SIM)
-        node.daemon.reload()
+        await node.reload()
         fact = await node.until_fact("problem", topic="rules")
         assert "pods hold 1 of it" in fact.keys["reason"]
         assert kubelet.node().capacity["example.com/first"] == 2
@@ -185,9 +238,9 @@ async def test_a_needed_restart_is_not_forgotten_by_the_next_change(kubelet: Kub
         await node.ready()
         places = f"kubelet: {{directory: /elsewhere, podResources: {kubelet.podresources_socket}}}\n"
         node.write(f"{SIM}\n{places}")
-        node.daemon.reload()
+        await node.reload()
         node.write(f"{SHARED}\n{places}")
-        node.daemon.reload()
+        await node.reload()
         assert any("kubelet.directory" in problem for problem in await _problems(node))
 
 
@@ -195,7 +248,7 @@ async def test_settings_that_need_a_restart_are_named(kubelet: Kubelet, kubelet_
     async with running(kubelet, kubelet_root) as node:
         await node.ready()
         node.write(f"{SIM}\nkubelet: {{directory: /elsewhere, podResources: {kubelet.podresources_socket}}}\n")
-        node.daemon.reload()
+        await node.reload()
         fact = await node.until_fact("problem", topic="restart")
         assert "kubelet.directory" in fact.keys["reason"]
         assert kubelet.node().allocatable == {GPU: 8}
@@ -241,7 +294,7 @@ async def test_a_reload_during_the_first_scan_offers_nothing_before_every_backen
         node.start({"quick": quick, "slow": slow})
         await node.until_fact("device-found", device="a")
         node.write(SHARED.replace(one, two))
-        node.daemon.reload()
+        await node.reload()
         (resettling,) = [task for task in node.daemon._tasks if task.get_name() == "resettle"]
         await asyncio.wait_for(resettling, PATIENCE_S)
         assert not node.daemon.supervisor.units

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairlead.app.opening import entries, open_backends, tempo_of
 from fairlead.app.outfit import make_outfit
-from fairlead.app.reload import FileWatch, needs_restart
+from fairlead.app.reload import FileWatch, Reloads, needs_restart
 from fairlead.app.signals import Signals
 from fairlead.app.sources import Sources
 from fairlead.app.stock import Ledger, inventory_of, preparing
@@ -29,7 +29,7 @@ from fairlead.kubelet.supervisor import Supervisor
 from fairlead.kubelet.unit import Place
 from fairlead.model.clock import SystemClock
 from fairlead.model.edits import Grant
-from fairlead.model.errors import BackendError, ConfigError, FairleadError, HostError, Oversize, UsageError
+from fairlead.model.errors import BackendError, FairleadError, HostError, Oversize, UsageError
 from fairlead.model.inventory import EMPTY
 from fairlead.model.names import DeviceId, ResourceName, socket_name
 from fairlead.model.ports import Backend, Clock, Steers
@@ -76,6 +76,7 @@ class Daemon:
         self.holdings: Holdings | Unknown = Unknown("not read yet")
         self._given = backends
         self._reload = reload
+        self._reloads = Reloads(reload, self._adopt, partial(self._note, "config"), self.clock)
         self._file = FileWatch(Path(loaded.source), self.clock)
         self._stopping = asyncio.Event()
         self._stale = False
@@ -152,6 +153,7 @@ class Daemon:
 
     async def _end(self, control: Control | None) -> None:
         await self.supervisor.stop()
+        await self._reloads.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, self.sources.stop(), return_exceptions=True)
@@ -289,23 +291,20 @@ class Daemon:
 
     def reload(self) -> None:
         """Validate, then apply. A bad file keeps the old configuration. Always scans again."""
-        if self._reload is not None:
-            try:
-                self._adopt(self._reload())
-            except ConfigError as error:
-                self._note("config", str(error))
-            except Exception as error:  # noqa: BLE001 - a file must not be able to end the watch on it
-                self._note("config", f"{self.loaded.source}: {type(error).__name__}: {error}")
+        self._reloads.ask()
         for source in self.sources.live.values():
             source.rescan()
 
-    def _adopt(self, new: Loaded) -> None:
+    async def _adopt(self, new: Loaded) -> None:
         old = self.loaded
         if new.config != old.config:
             before, after = entries(old.config), entries(new.config)
             same = {name for name in before if self._given is not None or before[name] == after.get(name)}
+            opened: Mapping[str, Backend] = {}
+            if self._given is None:
+                opening = partial(open_backends, new, self.clock, keep=same)
+                opened = await self._reloads.aside(opening, "opening the backends")
             upward = self._open_upward(new)
-            opened = open_backends(new, self.clock, keep=same) if self._given is None else {}
             self._start_upward(upward)
             self.loaded = new
             self._ready = False  # until it is known who holds what: see _resettle

@@ -1,14 +1,25 @@
-"""Notices a changed configuration file, and knows which settings cannot change while running."""
+"""Notices a changed configuration file, reads it beside the loop, and knows which settings cannot change while running.
+
+A file may be large, on a file system that does not answer, or made to be slow. The kubelet's calls never wait for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
+from fairlead.backends.owner import Owner
+from fairlead.config.load import Loaded
 from fairlead.config.spec import Config
+from fairlead.model.errors import FairleadError
 from fairlead.model.ports import Clock
 
 POLL_S = 2.0
+DEADLINE_S = 30.0  # for one step: to read the file, or to open the backends that it names
+
+T = TypeVar("T")
 
 
 class FileWatch:
@@ -35,6 +46,56 @@ class FileWatch:
             if now is not None and now != self._known:
                 self._known = now
                 on_change()
+
+
+class Reloads:
+    """One reload after the other. Those that are asked for during one become one more."""
+
+    def __init__(
+        self,
+        read: Callable[[], Loaded] | None,
+        adopt: Callable[[Loaded], Awaitable[None]],
+        refuse: Callable[[str], None],
+        clock: Clock,
+    ) -> None:
+        self._read = read
+        self._adopt = adopt
+        self._refuse = refuse
+        self._owner = Owner("config", clock)
+        self._again = False
+        self.task: asyncio.Task[None] | None = None  # while there is something to do
+
+    def ask(self) -> None:
+        self._again = self._read is not None
+        if self._again and self.task is None:
+            self.task = asyncio.create_task(self._work(), name="reload")
+
+    async def _work(self) -> None:
+        try:
+            while self._again:
+                self._again = False
+                await self._once()
+        finally:
+            self.task = None
+
+    async def _once(self) -> None:
+        assert self._read is not None
+        try:
+            await self._adopt(await self.aside(self._read, "reading the configuration"))
+        except FairleadError as error:
+            self._refuse(str(error))
+        except Exception as error:  # noqa: BLE001 - a file must not be able to end the watch on it
+            self._refuse(f"the configuration cannot be used: {type(error).__name__}: {error}")
+
+    async def aside(self, work: Callable[[], T], what: str) -> T:
+        """Runs it on a thread of its own, with a deadline. A thread that hangs is not given more to do."""
+        return await self._owner.call(work, deadline_s=DEADLINE_S, what=what)
+
+    async def stop(self) -> None:
+        self._owner.close()
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
 
 
 def needs_restart(old: Config, new: Config) -> tuple[str, ...]:

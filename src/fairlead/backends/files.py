@@ -47,7 +47,7 @@ def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, *, error
     """As text in UTF-8, with or without a byte order mark. What is no such text is an OSError too."""
     content = read_bytes(path, max_bytes)
     try:
-        return content.decode("utf-8-sig", errors)
+        return content.decode(errors=errors).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         wrong = f"it is not UTF-8 text: line {line} holds the byte 0x{content[error.start]:02x}"
