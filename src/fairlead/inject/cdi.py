@@ -16,6 +16,7 @@ from fairlead.model.errors import InvalidName
 
 HOOK_NAMES = frozenset({"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"})
 ANNOTATION_PREFIX = "cdi.k8s.io/"
+BEGINNING = b"{\n"  # of every file that `encode` makes
 KEY_LENGTH = 63  # of a Kubernetes annotation key, behind the prefix
 _KIND_PART = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
@@ -151,22 +152,16 @@ def encode(spec: Spec) -> bytes:
     return msgspec.json.format(msgspec.json.encode(replace(spec, cdi_version=minimum_version(spec))), indent=2) + b"\n"
 
 
-class _Name(msgspec.Struct):
-    name: str = ""
-
-
 class _Outline(msgspec.Struct):
     kind: str = ""
-    devices: tuple[_Name, ...] = ()
 
 
-def read_names(content: bytes) -> tuple[str, tuple[str, ...]]:
-    """Of which vendor and class a spec file is, and its devices; nothing if it is none."""
+def read_kind(content: bytes) -> str:
+    """Of which vendor and class a spec file is; empty if it is none."""
     try:
-        outline = msgspec.json.decode(content, type=_Outline)
+        return msgspec.json.decode(content, type=_Outline).kind
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return "", ()
-    return outline.kind, tuple(device.name for device in outline.devices)
+        return ""
 
 
 def find_problems(spec: Spec) -> Iterator[str]:

@@ -84,9 +84,9 @@ def test_joined_parts_hold_each_thing_once_in_an_order_that_can_be_mounted():
     )
 
 
-def test_a_file_tells_its_kind_and_its_devices():
-    assert cdi.read_names(cdi.encode(spec(device(), device("two")))) == ("example.com/widget", ("one", "two"))
-    assert cdi.read_names(b"{") == ("", ())
-    assert cdi.read_names(b'{"kind": 7}') == ("", ())
-    assert cdi.read_names(b'{"kind": "\xff"}') == ("", ())
+def test_a_file_tells_its_kind():
+    assert cdi.read_kind(cdi.encode(spec(device(), device("two")))) == "example.com/widget"
+    assert cdi.read_kind(b"{") == ""
+    assert cdi.read_kind(b'{"kind": 7}') == ""
+    assert cdi.read_kind(b'{"kind": "\xff"}') == ""
     assert cdi.file_name("example.com/widget") == "example.com-widget.json"

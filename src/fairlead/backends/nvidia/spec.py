@@ -69,6 +69,7 @@ class Cdi(_Part, frozen=True):
     hook: Annotated[str, _doc("NVIDIA's hook program, on the host.")] = "/usr/bin/nvidia-ctk"
     feature_flags: Annotated[tuple[str, ...], _doc("What specs have beyond the usual; see the guide.")] = ()
     disabled_hooks: Annotated[tuple[str, ...], _doc("Hooks that are left out, by name, or all.", ["all"])] = ()
+    all: Annotated[bool, _doc("Whether the spec has a device named all, which is every GPU of the node.")] = False
 
 
 class Imex(_Part, frozen=True):

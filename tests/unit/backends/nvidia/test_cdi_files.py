@@ -147,20 +147,28 @@ def test_a_whole_gpu_that_is_cut_comes_with_its_instances(options: Options) -> N
     """With `mig: none` the kubelet hands out the GPU; upstream's spec has no such device."""
     publish_all(options)
     devices = {device["name"]: device["containerEdits"] for device in read(options)["devices"]}
-    assert list(devices) == ["GPU-a", "GPU-b", "MIG-GPU-b_1_0", "all"]
+    assert list(devices) == ["GPU-a", "GPU-b", "MIG-GPU-b_1_0"]
     assert [node["path"] for node in devices["GPU-b"]["deviceNodes"]] == [
         "/dev/nvidia1",
         "/dev/nvidia-caps/nvidia-cap12",
         "/dev/nvidia-caps/nvidia-cap13",
     ]
-    assert [node["path"] for node in devices["all"]["deviceNodes"]] == [
+    publish_all(replace(options, mig=MigWay.MIXED))
+    assert [device["name"] for device in read(options)["devices"]] == ["GPU-a", "MIG-GPU-b_1_0"]
+
+
+def test_one_name_for_every_gpu_is_there_only_where_it_is_asked_for(options: Options) -> None:
+    publish_all(options)
+    assert "all" not in [device["name"] for device in read(options)["devices"]]
+    publish_all(replace(options, cdi=replace(options.cdi, all=True)))
+    last = read(options)["devices"][-1]
+    assert last["name"] == "all"
+    assert [node["path"] for node in last["containerEdits"]["deviceNodes"]] == [
         "/dev/nvidia0",
         "/dev/nvidia1",
         "/dev/nvidia-caps/nvidia-cap12",
         "/dev/nvidia-caps/nvidia-cap13",
     ]
-    publish_all(replace(options, mig=MigWay.MIXED))
-    assert [device["name"] for device in read(options)["devices"]] == ["GPU-a", "MIG-GPU-b_1_0", "all"]
 
 
 def test_a_lost_gpu_keeps_its_entry(options: Options) -> None:
@@ -241,6 +249,7 @@ def test_the_reference_library_accepts_every_spec(tmp_path: Path) -> None:
         gpus, tree = VECTORS["gpus"][case["gpus"]], VECTORS["trees"][case["tree"]]
         plant(root, tree, gpus)
         options = options_below(root, case["options"])
+        options = replace(options, cdi=replace(options.cdi, all=True))
         publish(options, look_of(gpus, tree["version"]), look_at_site(options, Kind.NVML, read_made_up), read_made_up)
         directories.append(options.cdi.directory)
     verdicts = check(directories)

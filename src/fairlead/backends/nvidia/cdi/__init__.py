@@ -20,8 +20,8 @@ def publish(options: Options, look: Look, site: Site, read: ReadNode = read_node
     store = Store(options.cdi.directory)
     wanted = wanted_classes(options)
     written = store.publish(make_specs(options, look, site, read))
-    # NVIDIA's plugin may serve this node by CDI under the same names. Its spec has no `all`; ours always has.
-    if not wanted and "all" not in store.names(f"{options.cdi.vendor}/gpu"):
+    # NVIDIA's plugin may serve this node by CDI under the same names.
+    if not wanted and not store.made(f"{options.cdi.vendor}/gpu"):
         return ()
     removed = store.withdraw(f"{options.cdi.vendor}/{name}" for name in CLASSES if name not in wanted)
     return (*written, *removed)

@@ -74,19 +74,20 @@ class Gpus(Struct, frozen=True):
     ids: Ids
     whole: bool  # GPUs that are cut into MIG instances are offered whole, too
     coherent: bool = False  # say of each GPU whether its memory is a node of the host
+    together: bool = False  # one more entry, for all of them
 
     def devices(self, gpus: Iterable[Gpu]) -> tuple[cdi.Device, ...]:
-        """Each by its name, and `all` of them."""
+        """Each by its name, and `all` of them if that is wanted."""
         found: list[cdi.Device] = []
         for gpu in gpus:
             instances = [self._mig(gpu, mig) for mig in gpu.migs]
             if not gpu.mig_enabled or self.whole:
                 found.append(self._gpu(gpu))
             found += instances
-        if not found:
-            return ()
-        together = cdi.Device(name="all", container_edits=cdi.join(device.container_edits for device in found))
-        return (*sorted(found, key=lambda device: device.name), together)
+        named = tuple(sorted(found, key=lambda device: device.name))
+        if not found or not self.together:
+            return named
+        return (*named, cdi.Device(name="all", container_edits=cdi.join(device.container_edits for device in found)))
 
     def _gpu(self, gpu: Gpu) -> cdi.Device:
         graphics = self._graphics_nodes(gpu)

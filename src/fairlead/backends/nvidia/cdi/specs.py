@@ -63,7 +63,8 @@ def _gpu_spec(options: Options, look: Look, nodes: Nodes) -> cdi.Spec:
     flags = frozenset(options.cdi.feature_flags)
     hooks = Hooks(options.cdi.hook, options.cdi.disabled_hooks)
     coherent = "enable-coherent-annotations" in flags
-    gpus = Gpus(nodes, hooks, options.host_root, options.ids, options.mig is Mig.NONE, coherent=coherent)
+    whole, together = options.mig is Mig.NONE, options.cdi.all
+    gpus = Gpus(nodes, hooks, options.host_root, options.ids, whole, coherent=coherent, together=together)
     kind = f"{options.cdi.vendor}/gpu"
     # Also those that are lost just now: containers that have them may be started again. Each id once.
     found = {gpu.uuid: gpu for gpu in (*look.lost, *look.gpus)}

@@ -43,13 +43,13 @@ class Store:
                 ) from error
         return tuple(written)
 
-    def names(self, kind: str) -> tuple[str, ...]:
-        """The devices of a spec that is there."""
+    def made(self, kind: str) -> bool:
+        """Whether the spec that is there was made here. The CDI library writes all of a spec in one line."""
         try:
-            found, names = cdi.read_names((self._directory / cdi.file_name(kind)).read_bytes())
+            content = (self._directory / cdi.file_name(kind)).read_bytes()
         except OSError:
-            return ()
-        return names if found == kind else ()
+            return False
+        return content.startswith(cdi.BEGINNING) and cdi.read_kind(content) == kind
 
     def withdraw(self, kinds: Iterable[str]) -> tuple[str, ...]:
         """Removes the specs of these kinds, if they are what their names say."""
@@ -58,7 +58,7 @@ class Store:
             path = self._directory / cdi.file_name(kind)
             # A directory that is not there, or not ours to change, has nothing that we could take away.
             with suppress(OSError):
-                if cdi.read_names(path.read_bytes())[0] == kind:
+                if cdi.read_kind(path.read_bytes()) == kind:
                     path.unlink()
                     removed.append(path.name)
         return tuple(removed)
