@@ -15,6 +15,7 @@ try:
 except ImportError as error:
     raise ImportError("fairlead.testing needs pytest and pytest-asyncio; install both to use its fixtures") from error
 
+from fairlead.app.contract import check_backend
 from fairlead.standin import (
     Call,
     Clock,
@@ -47,6 +48,7 @@ __all__ = [
     "Pod",
     "SystemClock",
     "Timings",
+    "check_backend",
     "fake_clock",
     "kubelet",
     "kubelet_root",

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import msgspec
 
@@ -31,6 +33,7 @@ class Node:
         self.root = directory / "root"
         self.control = directory / "control"
         self._generation = 0
+        self._replaced = 0
         self._rules: list[str] = []
         self._plan: Plan = {}
         self.root.mkdir(parents=True)
@@ -82,9 +85,39 @@ class Node:
         self._plan = new
         self._publish()
 
+    def become_unseen(self, driver: Driver) -> None:
+        """Another inventory that the files below `root` do not show: only a new session of NVML finds it."""
+        self.driver = driver
+        self._publish()
+
     def unload(self) -> None:
         """The kernel module is gone: nvmlInit says that the driver is not loaded."""
         (self.control / "script").unlink()
+
+    def load_anew(self) -> None:
+        """The kernel module was unloaded and loaded: the kernel shows another object under the same name."""
+        self._make_anew("sys/module/nvidia")
+
+    def rebind(self, gpu: int) -> None:
+        """The GPU was taken from its driver and given back."""
+        self._make_anew(f"sys/bus/pci/drivers/nvidia/{self.driver.gpus[gpu].address}")
+
+    def change(self, gpu: int, **values: Any) -> None:
+        """Some values of one GPU are others now."""
+        changed = list(self.driver.gpus)
+        changed[gpu] = msgspec.structs.replace(changed[gpu], **values)
+        self.become(msgspec.structs.replace(self.driver, gpus=tuple(changed)))
+
+    def _make_anew(self, path: str) -> None:
+        place = self.root / path
+        self._replaced += 1
+        old = self.root / f".replaced/{self._replaced}"  # it stays: its inode must not be the new one's
+        old.parent.mkdir(exist_ok=True)
+        place.rename(old)
+        if old.is_symlink():
+            place.symlink_to(old.readlink())
+        else:
+            shutil.copytree(old, place)
 
     def event(self, gpu: int, kind: int, data: int, gi: int = NO_INSTANCE, ci: int = NO_INSTANCE) -> None:
         self._append(f"event {gpu} {kind} {data} {gi} {ci}")

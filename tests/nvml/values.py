@@ -146,6 +146,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     numa: int = -1  # what NVML says of a coherent GPU's own memory; the host's view is in numa_node
     fabric: Fabric | None = None
     addressing: int = -1
+    recovery_action: int = -1  # what the driver asks for: 1 a reset of the GPU, ...; -1: it does not say
 
     # What the kernel says of it, in /sys; the library does not.
     numa_node: int | None = 0  # None: no such file

@@ -61,7 +61,8 @@ DIFFERENCES = {
         "Every stream begins with what is known and hears everything; NVIDIA's deals faults out to one stream each."
     ),
     "unhealthy-refused": "A device that is unhealthy is not handed out; NVIDIA's starts the container with it.",
-    "comes-back": "A GPU comes back when its fault is over; NVIDIA's needs a restart or SIGHUP, whatever the GPU has.",
+    "comes-back": "A GPU comes back when its fault is over, after a reset where only that cures it; NVIDIA's needs a "
+    "restart or SIGHUP, whatever the GPU has.",
     "sighup-differs": (
         "SIGHUP changes what differs and heals nobody; NVIDIA's starts everything anew, with all GPUs healthy."
     ),

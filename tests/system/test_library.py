@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,8 +81,45 @@ async def test_a_subclass_may_check_edit_and_prepare(kubelet: Kubelet):
         assert leds.prepared == ["led0::0"]
         leds.broken = True
         (source,) = daemon.sources.live.values()
-        await source._probe(source.backend, daemon.inventory.devices[1])  # type: ignore[arg-type]  # it has probes
+        await source.pulse()
         await kubelet.wait_for_allocatable(LED, 2)
+
+
+async def test_a_plugin_that_exits_does_not_end_the_daemon(kubelet: Kubelet):
+    class Rude(fairlead.Plugin):
+        resource = LED
+        rude = False
+
+        async def discover(self) -> list[fairlead.Device]:
+            return [fairlead.Device(id="led0")] if not self.rude else sys.exit(3)
+
+        async def check(self, _device: fairlead.Device) -> None:
+            if self.rude:
+                raise asyncio.CancelledError
+
+        def edits(self, _grant: fairlead.Grant) -> fairlead.Edits:
+            return fairlead.Edits() if not self.rude else sys.exit(3)
+
+        def prepare(self, _grant: fairlead.Grant) -> None:
+            if self.rude:
+                sys.exit(3)
+
+    rude = Rude()
+    async with serving(kubelet, rude) as (daemon, facts):
+        await kubelet.wait_for_allocatable(LED, 1)
+        rude.rude = True
+        (source,) = daemon.sources.live.values()
+        await source.scan()
+        await source.pulse()
+        assert "discover raised SystemExit: 3" in source.problem
+        daemon.journal.flush()
+        assert [fact.keys["device"] for fact in facts if fact.kind == "probe-failed"] == ["led0"]
+        pod = await kubelet.run_pod("refused", {"main": {LED: 1}})
+        assert "edits raised SystemExit: 3" in pod.message
+        rude.rude = False
+        await source.scan()
+        assert source.problem == ""
+        assert (await kubelet.run_pod("served", {"main": {LED: 1}})).containers
 
 
 async def test_coroutines_and_async_generators_will_do(kubelet: Kubelet):

@@ -14,16 +14,18 @@ from msgspec.structs import replace
 from tests.nvml import Driver, gpus
 from tests.nvml import Node as Machine
 from tests.nvml.models import partitioned
+from tests.recorded.stage import eventually
 from tests.system.rig import GPU, PATIENCE_S, Node, running
 from tests.unit.backends.nvidia.drivers import installed, options
 
+from fairlead.model.names import DeviceId
 from fairlead.testing import Kubelet
 
 MIXED: list[dict[str, Any]] = [
     {"match": {"attributes": {"profile": "*"}}, "resource": "nvidia.com/mig-{profile}"},
     {"resource": GPU},
 ]
-# A fault that only a reset ends is held for minutes. Here nobody has minutes.
+# A fault that only a reset ends is held for minutes. A test does not wait for minutes.
 SOON = {"faults": {"xid-79": {"hold": "10ms"}, "xid-48": {"hold": "10ms"}}}
 
 
@@ -63,10 +65,14 @@ async def test_an_xid_withdraws_its_gpu_and_it_comes_back(
         lame = machine.driver.gpus[3].uuid
         machine.xid(3, 79)
         await node.until_fact("unhealthy", device=lame)
+        tracks = node.daemon.sources.live["nvidia"].tracks
+        assert await eventually(lambda: bool(tracks[DeviceId(lame)].signs and tracks[DeviceId(lame)].clean))
+        assert node.find("probation", device=lame) is None  # clean probes are not enough
+        machine.load_anew()
         await node.until_fact("healthy", device=lame)
         await kubelet.wait_for_allocatable(GPU, 8, PATIENCE_S)
         states = [fact.kind for fact in node.facts if fact.keys.get("device") == lame]
-        assert states == ["device-found", "unhealthy", "probation", "healthy"]
+        assert states == ["device-found", "unhealthy", "cause-cured", "probation", "healthy"]
 
 
 async def test_every_slot_of_a_shared_gpu_follows_it(kubelet: Kubelet, kubelet_root: Path, machine: Machine) -> None:

@@ -121,7 +121,7 @@ class Daemon:
         try:
             if control is not None:
                 await control.start()
-            with Signals(self.stop, self.reload):
+            with Signals(self.stop, partial(self.reload, fresh=True)):
                 self.journal.record(
                     "started", pid=os.getpid(), config=self.loaded.source, directory=str(self.directory)
                 )
@@ -289,11 +289,11 @@ class Daemon:
 
     # --- Reload ---------------------------------------------------------------------------------------------------
 
-    def reload(self) -> None:
-        """Validate, then apply. A bad file keeps the old configuration. Always scans again."""
+    def reload(self, *, fresh: bool = False) -> None:
+        """Validate, then apply. A bad file keeps the old configuration. Always scans again, with `fresh` as if anew."""
         self._reloads.ask()
         for source in self.sources.live.values():
-            source.rescan()
+            source.rescan(fresh=fresh)
 
     async def _adopt(self, new: Loaded) -> None:
         old = self.loaded

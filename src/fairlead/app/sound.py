@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fairlead.model.device import Device, DeviceNode
 from fairlead.model.errors import BackendError
-from fairlead.model.health import Cause
+from fairlead.model.health import Cause, Sign
 from fairlead.model.inventory import Findings, Links
+from fairlead.model.names import DeviceId
 
 NUMA_MAX = 2**31  # far above any machine; the wire carries 64 bits
 
@@ -47,3 +49,11 @@ def check_verdict(cause: Any) -> Cause | None:
     if cause is None or isinstance(cause, Cause):
         return cause
     raise BackendError(f"the probe gave {cause!r:.80}, neither None nor a Cause")
+
+
+def check_signs(signs: Any) -> Mapping[DeviceId, Mapping[str, Sign]]:
+    if isinstance(signs, Mapping) and all(
+        isinstance(read, Mapping) and all(isinstance(sign, Sign) for sign in read.values()) for read in signs.values()
+    ):
+        return signs
+    raise BackendError(f"signs gave {signs!r:.80}, not a mapping of Sign for each device")

@@ -1,30 +1,34 @@
 """A source: one backend, run. Scans it, watches it, probes it, and keeps what it last said.
 
-A failed scan keeps the last findings and records a problem. A backend that raises, hangs or returns nonsense is told
-about and tried again; it never ends the daemon.
+A failed scan keeps the last findings and records a problem. A backend that raises, hangs, exits or returns nonsense is
+a problem in the status and is tried again; it never ends the daemon. Only the daemon's own cancellation ends a source.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fairlead.app.sound import check_findings, check_verdict
+from fairlead.app.calls import Calls, explain, plain
+from fairlead.app.probing import prober_of
+from fairlead.app.sound import check_findings, check_signs
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
-from fairlead.model.errors import BackendError, FairleadError
-from fairlead.model.health import Cause, CauseKind, Condition
+from fairlead.model.errors import NotYet
+from fairlead.model.health import Cause, Condition
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId
-from fairlead.model.ports import Backend, Clock, Closes, EditsGrants, Prepares, Probes, ProbesAll, Waits, Watches
+from fairlead.model.ports import Backend, Clock, Closes, EditsGrants, Prepares, Reopens, ShowsResets, Waits, Watches
 from fairlead.policy import health
 
 RETRY_S = 5.0
-_UNTOLD = BackendError("the backend says nothing of it")
+RETRY_MAX_S = 60.0
+STEADY_S = 10.0  # a part that has run for so long is well again
 
 Record = Callable[..., None]
 
@@ -62,24 +66,37 @@ class Source:
         self.name = name
         self.backend = backend
         self.findings: Findings = before.findings if before else Findings()
-        self.problem = ""
         self.scanned_s: float | None = None  # the last scan that worked
         self.tempo = tempo  # may be changed while it runs
         self._clock = clock
         self._record = record
         self._on_change = on_change
         self.tracks: dict[DeviceId, health.Track] = dict(tracks or {})
-        self._unprobed: dict[DeviceId, str] = {}  # why there is no data; told when it changes
+        self._problems: dict[str, str] = {}  # of the scan, the probes, the watch
+        self._unprobed: dict[DeviceId, str] = {}  # why there is no data; recorded when it changes
+        self._retry_s: float | None = None  # the last scan failed for something that may come at any moment
         self._scan_now = asyncio.Event()
         self._ailing = asyncio.Event()  # something is not well: no rest
         self.first_scan = asyncio.Event()  # set once, whether it worked or not
+        self._calls = Calls()
         # What the backend can do is looked up once: a runtime check of a Protocol costs more than the call it guards.
-        self.edits: Callable[[Grant], Edits] = backend.edits if isinstance(backend, EditsGrants) else _nodes_of
-        self.prepare = backend.prepare if isinstance(backend, Prepares) else None
-        self.wait_for = backend.wait_for if isinstance(backend, Waits) else None
+        self.edits: Callable[[Grant], Edits] = (
+            plain("edits", backend.edits) if isinstance(backend, EditsGrants) else _nodes_of
+        )
+        self.prepare = self._prepare if isinstance(backend, Prepares) else None
+        self.wait_for = self._wait_for if isinstance(backend, Waits) else None
         self._hears = isinstance(backend, Watches)
-        self._probing = backend if isinstance(backend, Probes) else None
-        self._probing_all = backend if isinstance(backend, ProbesAll) else None
+        self._prober = prober_of(backend, self._calls)
+
+    @property
+    def probed(self) -> bool:
+        """Whether its devices can be asked how they are."""
+        return self._prober is not None
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the backend itself; empty when all is well."""
+        return "; ".join(self._problems.values())
 
     @property
     def conditions(self) -> Mapping[DeviceId, Condition]:
@@ -91,23 +108,49 @@ class Source:
         """Until cancelled; then the backend is closed."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._guard(self._scan_loop), name=f"scan {self.name}")
-                tasks.create_task(self._guard(self._pulse_loop), name=f"pulse {self.name}")
+                tasks.create_task(self._keep("scan", self._scan_loop), name=f"scan {self.name}")
+                tasks.create_task(self._keep("probe", self._pulse_loop), name=f"pulse {self.name}")
                 if isinstance(self.backend, Watches):
-                    tasks.create_task(self._watch_loop(self.backend), name=f"watch {self.name}")
+                    watch = self.backend.watch
+                    tasks.create_task(self._keep("watch", lambda: self._watch(watch)), name=f"watch {self.name}")
         finally:
             if isinstance(self.backend, Closes):
-                await self.backend.close()
+                try:
+                    await self._calls.call("close", self.backend.close)
+                except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+                    self._record("close-failed", backend=self.name, reason=explain(error))
 
-    async def _guard(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """A loop that stumbles is told about and started again: a source that stands still looks like a healthy one."""
+    async def _keep(self, part: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs a part for ever. One that ended is started again: a source that stands still looks healthy."""
+        failures = 0
         while True:
+            began_s = self._clock.monotonic()
+            steady = self._clock.alarm(STEADY_S, lambda: self._forget(part)) if failures else _nothing
             try:
                 await loop()
+                reason = f"the {part} ended"
             except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
-                self._scan_failed(f"{type(error).__name__}: {error}")
-                self.first_scan.set()
-            await self._clock.sleep(RETRY_S)
+                reason = explain(error)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                reason = f"the {part} was cancelled, and not by the daemon"
+            finally:
+                steady()
+            failures = 1 if self._clock.monotonic() - began_s >= STEADY_S else failures + 1
+            self._problems[part] = f"{part}: {reason}"
+            if part == "watch":
+                self._record("watch-failed", backend=self.name, reason=reason)
+            else:
+                self._record("source-failed", backend=self.name, part=part, reason=reason)
+            self._on_change()
+            self.first_scan.set()
+            await self._clock.sleep(min(RETRY_S * 2 ** (failures - 1), RETRY_MAX_S))
+
+    def _forget(self, part: str) -> None:
+        if self._problems.pop(part, None):
+            self._on_change()
 
     # --- Devices --------------------------------------------------------------------------------------------------
 
@@ -116,36 +159,37 @@ class Source:
             self._scan_now.clear()
             await self.scan()
             self.first_scan.set()
-            await _first(self._scan_now.wait(), self._clock.sleep(self.tempo.scan_interval_s))
+            pause_s = self.tempo.scan_interval_s if self._retry_s is None else self._retry_s
+            await _first(self._scan_now.wait(), self._clock.sleep(min(pause_s, self.tempo.scan_interval_s)))
 
     async def scan(self) -> None:
+        self._retry_s = None
         try:
             async with asyncio.timeout(self.tempo.scan_deadline_s):
-                found = check_findings(await self.backend.discover())
+                found = check_findings(await self._calls.call("discover", self.backend.discover))
             devices = tuple(
                 replace(device, backend=self.name, numa_nodes=tuple(device.numa_nodes), nodes=tuple(device.nodes))
                 for device in found.devices
             )
         except TimeoutError:
             self._scan_failed(f"the scan has not answered in {self.tempo.scan_deadline_s:g} s")
-        except FairleadError as error:
-            self._scan_failed(str(error))
         except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
-            self._scan_failed(f"{type(error).__name__}: {error}")
+            self._retry_s = RETRY_S if isinstance(error, NotYet) else None
+            self._scan_failed(explain(error))
         else:
             self._scan_worked(Findings(devices, found.links, tuple(found.problems)))
 
     def _scan_failed(self, reason: str) -> None:
-        if self.problem != reason:
-            self.problem = reason
-            kept = len(self.findings.devices)
-            self._record("scan-failed", backend=self.name, reason=reason, kept=f"{kept} devices")
+        if self._problems.get("scan") == reason:
+            return
+        self._problems["scan"] = reason
+        kept = len(self.findings.devices)
+        self._record("scan-failed", backend=self.name, reason=reason, kept=f"{kept} devices")
         self._on_change()
 
     def _scan_worked(self, found: Findings) -> None:
-        if self.problem:
+        if self._problems.pop("scan", ""):
             self._record("scan-recovered", backend=self.name)
-        self.problem = ""
         self.scanned_s = self._clock.now()
         before = {device.id for device in self.findings.devices}
         after = {device.id for device in found.devices}
@@ -157,8 +201,10 @@ class Source:
         for problem in found.problems:
             if problem not in self.findings.problems:
                 self._record("scan-problem", backend=self.name, reason=problem)
-        for new in after - self.tracks.keys():
-            self.tracks[new] = health.Track(probed=self._probing is not None)
+        for device in found.devices:
+            # A track may come from a source that this one stands in for.
+            track = self.tracks.get(device.id, health.Track(probed=self.probed))
+            self.tracks[device.id] = track if track.probed == self.probed else replace(track, probed=self.probed)
         # One that left ill is still ill when it comes back; the others need not be remembered.
         for left in [device for device in self.tracks.keys() - after if _is_well(self.tracks[device])]:
             del self.tracks[left]
@@ -171,18 +217,38 @@ class Source:
         """Asks the devices how they are, and lets holds and probations run out."""
         await self.first_scan.wait()
         while True:
-            probing = self._probing
-            if self._probing_all is not None:
-                await self._probe_all(self._probing_all)
-            elif probing is not None and getattr(probing, "one_at_a_time", False):
-                for device in self.findings.devices:
-                    await self._probe(probing, device)
-            elif probing is not None:
-                await asyncio.gather(*(self._probe(probing, device) for device in self.findings.devices))
-            else:
-                for device in self.findings.devices:
-                    self._judge(device.id, health.tick)
+            await self.pulse()
             await self._pause()
+
+    async def pulse(self) -> None:
+        """One round."""
+        devices = self.findings.devices
+        if self._prober is None:
+            for device in devices:
+                self._judge(device.id, health.tick)
+        else:
+            verdicts = await self._prober.ask(devices, self.tempo.probe_deadline_s)
+            for device in devices:
+                self._heed(device, verdicts[device.id])
+        if isinstance(self.backend, ShowsResets) and (ill := [d for d in devices if self._waits_for_reset(d.id)]):
+            await self._read_signs(self.backend, ill)
+
+    def _waits_for_reset(self, device: DeviceId) -> bool:
+        return device in self.tracks and any(cause.cured_by for cause in self.tracks[device].causes)
+
+    async def _read_signs(self, backend: ShowsResets, devices: list[Device]) -> None:
+        """No data cures nobody: the devices stay as they are."""
+        try:
+            async with asyncio.timeout(self.tempo.probe_deadline_s):
+                signs = check_signs(await self._calls.call("the look for resets", backend.signs, devices))
+        except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+            self._tell_unprobed(devices[0].id, f"no sign of a reset can be read: {explain(error)}")
+            return
+        for device in devices:
+            read = signs.get(device.id, {})
+            for cause in health.cured(self.tracks[device.id], read):
+                self._record("cause-cured", device=device.id, cause=str(cause))
+            self._judge(device.id, partial(health.seen, signs=read))
 
     async def _pause(self) -> None:
         """Till the next probes. A backend that hears of faults itself is asked less often while all is well."""
@@ -194,41 +260,9 @@ class Source:
         self._ailing.clear()
         await _first(self._ailing.wait(), self._clock.sleep(rest_s))
 
-    async def _probe(self, backend: Probes, device: Device) -> None:
-        cause: Cause | Exception | None
-        try:
-            async with asyncio.timeout(self.tempo.probe_deadline_s):
-                cause = check_verdict(await backend.probe(device))
-        except TimeoutError:
-            cause = self._late()
-        except Exception as error:  # noqa: BLE001 - as above
-            cause = error
-        self._heed(device, cause)
-
-    async def _probe_all(self, backend: ProbesAll) -> None:
-        devices = self.findings.devices
-        found: Mapping[DeviceId, Cause | Exception | None]
-        try:
-            async with asyncio.timeout(self.tempo.probe_deadline_s):
-                said = await backend.probe_all(devices)
-            found = {id_: word if isinstance(word, Exception) else check_verdict(word) for id_, word in said.items()}
-        except TimeoutError:
-            found = dict.fromkeys((device.id for device in devices), self._late())
-        except Exception as error:  # noqa: BLE001 - as above
-            found = dict.fromkeys((device.id for device in devices), error)
-        for device in devices:
-            self._heed(device, found.get(device.id, _UNTOLD))
-
-    def _late(self) -> Cause:
-        message = f"the device has not answered in {self.tempo.probe_deadline_s:g} s"
-        return Cause("probe-timeout", CauseKind.TRANSIENT, message)
-
     def _heed(self, device: Device, verdict: Cause | Exception | None) -> None:
         if isinstance(verdict, Exception):  # no data is not unhealthy
-            reason = str(verdict) if isinstance(verdict, FairleadError) else f"{type(verdict).__name__}: {verdict}"
-            if self._unprobed.get(device.id) != reason:
-                self._unprobed[device.id] = reason
-                self._record("probe-failed", device=device.id, reason=reason)
+            self._tell_unprobed(device.id, explain(verdict))
             self._judge(device.id, health.tick)
             return
         self._unprobed.pop(device.id, None)
@@ -237,33 +271,50 @@ class Source:
         else:
             self.fault(device.id, verdict)
 
-    async def _watch_loop(self, backend: Watches) -> None:
+    def _tell_unprobed(self, device: DeviceId, reason: str) -> None:
+        if self._unprobed.get(device) != reason:
+            self._unprobed[device] = reason
+            self._record("probe-failed", device=device, reason=reason)
+
+    async def _watch(self, watch: Callable[[Source], Coroutine[Any, Any, None]]) -> None:
         await self.first_scan.wait()  # a report before it would be of an unknown device
-        while True:
-            try:
-                await backend.watch(self)
-                reason = "the watch ended"
-            except Exception as error:  # noqa: BLE001 - as above
-                reason = f"{type(error).__name__}: {error}"
-            self._record("watch-failed", backend=self.name, reason=reason)
-            await self._clock.sleep(RETRY_S)
+        await self._calls.call("watch", watch, self)
+
+    # --- Containers -----------------------------------------------------------------------------------------------
+
+    async def _prepare(self, grant: Grant) -> None:
+        assert isinstance(self.backend, Prepares)
+        await self._calls.call(f"prepare for {', '.join(grant.slots)}", self.backend.prepare, grant)
+
+    async def _wait_for(self) -> str:
+        assert isinstance(self.backend, Waits)
+        return await self._calls.call("wait_for", self.backend.wait_for)
+
+    # --- Reports --------------------------------------------------------------------------------------------------
 
     def fault(self, device: DeviceId, cause: Cause) -> None:
-        self._judge(device, lambda track, now_s, tuning: health.fault(track, cause, now_s, tuning))
+        self._judge(device, partial(health.fault, cause=cause))
 
     def clear(self, device: DeviceId, code: str | None = None) -> None:
-        self._judge(device, lambda track, now_s, tuning: health.cleared(track, code, now_s, tuning))
+        self._judge(device, partial(health.cleared, code=code))
 
-    def rescan(self) -> None:
+    def rescan(self, *, fresh: bool = False) -> None:
+        """`fresh`: with a new session, where the backend keeps one with a driver."""
+        if fresh and isinstance(self.backend, Reopens):
+            try:
+                plain("reopen", self.backend.reopen)()
+            except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+                self._record("scan-problem", backend=self.name, reason=explain(error))
         self._scan_now.set()
 
-    def _judge(self, device: DeviceId, verdict: Callable[[health.Track, float, health.Tuning], health.Track]) -> None:
+    def _judge(self, device: DeviceId, verdict: Callable[..., health.Track]) -> None:
+        """`verdict` takes a track, `now_s` and `tuning`."""
         track = self.tracks.get(device)
         if track is None:
             self._record("report-for-unknown-device", backend=self.name, device=device)
             return
         # Holds and windows are intervals: somebody who sets the wall clock must not stretch them.
-        judged = verdict(track, self._clock.monotonic(), self.tempo.tuning)
+        judged = verdict(track, now_s=self._clock.monotonic(), tuning=self.tempo.tuning)
         self.tracks[device] = judged
         if judged is not track and not _is_well(judged):
             self._ailing.set()
@@ -279,6 +330,10 @@ class Source:
 
 def _is_well(track: health.Track) -> bool:
     return track == health.Track(probed=track.probed)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _nodes_of(grant: Grant) -> Edits:

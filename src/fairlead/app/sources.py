@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Mapping
+from functools import partial
 
+from fairlead.app.calls import explain
 from fairlead.app.source import Record, Source, Tempo
 from fairlead.model.ports import Backend, Clock
 
@@ -42,7 +44,14 @@ class Sources:
                 name, backend, tempo, self._clock, self._record, self._on_change, before=before.get(name), tracks=tracks
             )
             self.live[name] = source
-            self._tasks[source] = asyncio.create_task(source.run(), name=f"source {name}")
+            task = self._tasks[source] = asyncio.create_task(source.run(), name=f"source {name}")
+            task.add_done_callback(partial(self._on_end, source))
+
+    def _on_end(self, source: Source, task: asyncio.Task[None]) -> None:
+        """A source ends when it is cancelled. Another end is a defect of ours, and must not pass in silence."""
+        self._tasks.pop(source, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._record("task-crashed", task=task.get_name(), reason=explain(error))
 
     async def first_scans(self) -> None:
         """Of those that are live when they are over: a reload may replace one meanwhile."""
@@ -77,9 +86,7 @@ class Sources:
 
     def _end(self, source: Source) -> None:
         source.first_scan.set()  # nobody need wait for it any more
-        task = self._tasks[source]
-        task.cancel()
-        task.add_done_callback(lambda _: self._tasks.pop(source, None))
+        self._tasks[source].cancel()
 
     async def stop(self) -> None:
         tasks = [*self._tasks.values(), *([self._handover] if self._handover else [])]

@@ -122,8 +122,8 @@ def _deliver(answer: asyncio.Future[Any], result: Any, failure: BaseException | 
         return
     if failure is None:
         answer.set_result(result)
-    elif isinstance(failure, StopIteration | KeyboardInterrupt | SystemExit):
-        # A future does not take the first, and the others would end the loop that is told of them.
+    elif isinstance(failure, StopIteration) or not isinstance(failure, Exception):
+        # A future does not take the first. SystemExit would end the loop, a CancelledError look like the loop's own.
         answer.set_exception(BackendError(f"{type(failure).__name__}: {failure}"))
     else:
         answer.set_exception(failure)

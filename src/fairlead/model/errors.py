@@ -62,6 +62,10 @@ class BackendError(FairleadError):
     exit_code = 4
 
 
+class NotYet(BackendError):
+    """What the backend needs is not there, and may come at any moment: it is asked again after seconds."""
+
+
 class NotRunning(FairleadError):
     """No daemon answers where one was expected."""
 

@@ -25,7 +25,7 @@ class CauseKind(StrEnum):
 
     APPLICATION = "application"  # a program's own fault: the device is fine
     TRANSIENT = "transient"  # may pass: tolerated once, then held until clean for a while
-    NEEDS_RESET = "needs-reset"  # withdrawn at once; clean probes after the hold bring it back
+    NEEDS_RESET = "needs-reset"  # withdrawn at once; clean probes after the hold bring it back, or see Cause.cured_by
     PERMANENT = "permanent"  # withdrawn until an operator clears it
 
 
@@ -34,9 +34,17 @@ class Cause(Struct, frozen=True):
     kind: CauseKind
     message: str = ""
     hold_s: float | None = None  # shortest time withdrawn for it; None: as for any other
+    cured_by: tuple[str, ...] = ()  # signs of a reset, any of which ends it. Empty: clean probes do
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" if self.message else self.code
+
+
+class Sign(Struct, frozen=True):
+    """Something that a reset of the device changes, as it reads now."""
+
+    value: str = ""  # opaque: another value than before means that the device was reset in between
+    asks: bool = False  # the device asks for a reset now, or does not answer: whatever else changed, it is not cured
 
 
 class Condition(Struct, frozen=True):

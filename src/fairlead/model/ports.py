@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
-from fairlead.model.health import Cause
+from fairlead.model.health import Cause, Sign
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId
 
@@ -47,20 +47,50 @@ class Watches(Protocol):
 
 @runtime_checkable
 class Probes(Protocol):
-    """A backend whose devices can be asked how they are. The engine sets the pace and the deadline.
+    """A backend whose devices can be asked how they are. The engine sets the pace and the deadline."""
 
-    One that answers on a single thread sets `one_at_a_time = True`: no deadline may run while a probe waits its turn.
+    async def probe(self, device: Device) -> Cause | None:
+        """What is wrong with it, or None. An exception means that there is no data, and changes nothing."""
+        ...
+
+
+@runtime_checkable
+class ProbesInTurn(Probes, Protocol):
+    """Probes that share a thread or a bus: while `one_at_a_time` is true, the next begins when the last has ended.
+
+    So no deadline runs while a probe waits for its turn.
     """
 
-    async def probe(self, device: Device) -> Cause | None: ...
+    one_at_a_time: bool
 
 
 @runtime_checkable
 class ProbesAll(Protocol):
-    """A backend that can ask all of its devices in one go, for the price of one. The deadline is for all of them."""
+    """A backend that can ask all of its devices in one go, for the price of one. The deadline is for all of them.
+
+    It needs no `probe` beside it; where it has both, only this one is called.
+    """
 
     async def probe_all(self, devices: Sequence[Device]) -> Mapping[DeviceId, Cause | Exception | None]:
         """What is wrong with each; an exception where there is no data."""
+        ...
+
+
+@runtime_checkable
+class ShowsResets(Protocol):
+    """A backend that can show that a device was reset. Asked only while a cause waits for that: `Cause.cured_by`."""
+
+    async def signs(self, devices: Sequence[Device]) -> Mapping[DeviceId, Mapping[str, Sign]]:
+        """By the names in `cured_by`, what can be read of each device now. What cannot be read is left out."""
+        ...
+
+
+@runtime_checkable
+class Reopens(Protocol):
+    """A backend that keeps a session with a driver. Called when an operator asks for a fresh look (SIGHUP)."""
+
+    def reopen(self) -> None:
+        """The next `discover` relies on nothing that an earlier one remembered. Returns at once."""
         ...
 
 
@@ -80,7 +110,10 @@ class Prepares(Protocol):
 
 @runtime_checkable
 class Waits(Protocol):
-    """A backend that must come first. Asked before each registration, and again until there is nothing to wait for."""
+    """A backend that must be ready before the kubelet may know of its devices.
+
+    Asked before each registration, and again every second until there is nothing to wait for.
+    """
 
     async def wait_for(self) -> str:
         """What the registration has to wait for. Empty: nothing."""

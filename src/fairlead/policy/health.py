@@ -6,6 +6,7 @@
 - TRANSIENT makes a device suspect (still offered); a second one within the window withdraws it.
 - NEEDS_RESET and PERMANENT withdraw it at once. PERMANENT waits for `cleared`, whatever the probes say.
 - The way back: the hold is over and enough probes in a row were clean -> probation -> healthy.
+- A cause that names signs of a reset (`cured_by`) is over when one of them was seen; clean probes do not end it.
 - A device that falls again soon is held longer, up to a cap; one that keeps falling is put in quarantine.
 - No data is not an event: nobody calls, nothing changes.
 
@@ -16,10 +17,12 @@ Pure: time comes in as `now_s`. An event that changes nothing returns the same o
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Mapping
+
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from fairlead.model.health import HEALTHY, Cause, CauseKind, Condition, Health
+from fairlead.model.health import HEALTHY, Cause, CauseKind, Condition, Health, Sign
 
 FLAPPING = "flapping"
 _WEIGHT = {CauseKind.APPLICATION: 0, CauseKind.TRANSIENT: 1, CauseKind.NEEDS_RESET: 2, CauseKind.PERMANENT: 3}
@@ -52,6 +55,7 @@ class Track(Struct, frozen=True):
     hold_s: float = 0.0  # the hold of the last fall
     falls: tuple[float, ...] = ()  # when the device was withdrawn, within the flap window
     note: Cause | None = None  # the last application fault
+    signs: Mapping[str, Mapping[str, Sign]] = field(default_factory=dict)  # as last read, by the cause's code
 
 
 def fault(track: Track, cause: Cause, now_s: float, tuning: Tuning = DEFAULT) -> Track:
@@ -59,6 +63,8 @@ def fault(track: Track, cause: Cause, now_s: float, tuning: Tuning = DEFAULT) ->
     if cause.kind is CauseKind.APPLICATION:
         return track if track.note == cause else replace(track, note=cause)
     track = tick(track, now_s, tuning)
+    if cause.code in track.signs:  # a reset before this fault is no cure for it
+        track = replace(track, signs={code: read for code, read in track.signs.items() if code != cause.code})
     health = track.condition.health
     if health is Health.UNHEALTHY:
         return _worsen(track, cause, now_s)
@@ -101,6 +107,30 @@ def cleared(track: Track, code: str | None, now_s: float, tuning: Tuning = DEFAU
     return tick(replace(track, condition=condition, causes=left, excused=not left), now_s, tuning)
 
 
+def seen(track: Track, signs: Mapping[str, Sign], now_s: float, tuning: Tuning = DEFAULT) -> Track:
+    """What a reset changes was read. The first reading after a fault is what later ones are compared with."""
+    over = cured(track, signs)
+    known = {cause.code: {**track.signs.get(cause.code, {}), **signs} for cause in track.causes if cause.cured_by}
+    if known != track.signs:
+        track = replace(track, signs=known)
+    for cause in over:
+        track = cleared(track, cause.code, now_s, tuning)
+    return track
+
+
+def cured(track: Track, signs: Mapping[str, Sign]) -> list[Cause]:
+    """The causes that are over by these signs."""
+    return [cause for cause in track.causes if _is_cured(cause, track.signs.get(cause.code, {}), signs)]
+
+
+def _is_cured(cause: Cause, before: Mapping[str, Sign], now: Mapping[str, Sign]) -> bool:
+    """Something changed that only a reset changes, and nothing asks for a reset any more."""
+    read = [name for name in cause.cured_by if name in now]
+    if any(now[name].asks for name in read):
+        return False
+    return any(name in before and before[name] != now[name] for name in read)
+
+
 def tick(track: Track, now_s: float, tuning: Tuning = DEFAULT) -> Track:
     """Time passed: takes the step that is due, if any."""
     if track.condition.health is Health.HEALTHY or now_s < track.until_s:
@@ -110,7 +140,7 @@ def tick(track: Track, now_s: float, tuning: Tuning = DEFAULT) -> Track:
     if not _may_return(track, tuning):
         return track
     condition = Condition(Health.PROBATION, track.condition.cause, now_s)
-    return replace(track, condition=condition, causes=(), until_s=now_s + tuning.probation_s)
+    return replace(track, condition=condition, causes=(), signs={}, until_s=now_s + tuning.probation_s)
 
 
 def next_wakeup_s(track: Track, tuning: Tuning = DEFAULT) -> float | None:
@@ -124,7 +154,7 @@ def next_wakeup_s(track: Track, tuning: Tuning = DEFAULT) -> float | None:
 def _may_return(track: Track, tuning: Tuning) -> bool:
     """Whether only the hold keeps the device away."""
     weight = max((_WEIGHT[cause.kind] for cause in track.causes), default=0)
-    if weight == _WEIGHT[CauseKind.PERMANENT]:
+    if weight == _WEIGHT[CauseKind.PERMANENT] or any(cause.cured_by for cause in track.causes):
         return False
     if track.excused:
         return True
@@ -173,7 +203,7 @@ def _worsen(track: Track, cause: Cause, now_s: float) -> Track:
 def _heal(track: Track, now_s: float) -> Track:
     """Back in trust. The falls are remembered for the flap window."""
     condition = Condition(Health.HEALTHY, None, now_s)
-    return replace(track, condition=condition, causes=(), clean=0, excused=False, until_s=0.0)
+    return replace(track, condition=condition, causes=(), signs={}, clean=0, excused=False, until_s=0.0)
 
 
 def _add(causes: tuple[Cause, ...], cause: Cause) -> tuple[Cause, ...]:

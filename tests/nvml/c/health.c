@@ -52,6 +52,27 @@ int nvmlDeviceGetRetiredPagesPendingStatus(Handle *device, unsigned *pending) {
     return leave(&call);
 }
 
+enum { RECOVERY_ACTION = 230, UNSIGNED_INT = 1 };
+
+typedef struct {
+    unsigned field, scope;
+    long long timestamp, latency;
+    unsigned type;
+    int code;
+    unsigned long long value;
+} FieldValue;
+
+int nvmlDeviceGetFieldValues(Handle *device, int count, FieldValue *values) {
+    Call call = enter("nvmlDeviceGetFieldValues", device);
+    for (int n = 0; !call.code && n < count; n++) {
+        int known = values[n].field == RECOVERY_ACTION && call.gpu->recovery_action >= 0;
+        values[n].code = known ? SUCCESS : NOT_SUPPORTED;
+        values[n].type = UNSIGNED_INT;
+        values[n].value = known ? (unsigned)call.gpu->recovery_action : 0;
+    }
+    return leave(&call);
+}
+
 typedef struct {
     unsigned char cluster[16];
     int status;

@@ -71,6 +71,7 @@ static const Field GPU_FIELDS[] = {
     GPU_NUMBER(fabric_clique),
     GPU_NUMBER(fabric_health),
     GPU_NUMBER(addressing),
+    GPU_NUMBER(recovery_action),
     END,
 };
 

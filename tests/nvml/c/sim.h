@@ -55,7 +55,7 @@ typedef struct {
     unsigned long long ecc_corrected, ecc_uncorrected;
     unsigned remapped_corrected, remapped_uncorrected, remap_pending, remap_failed, retirement_pending;
     unsigned temperature_c, power_mw, busy_percent, memory_busy_percent;
-    int numa, fabric_state, addressing;
+    int numa, fabric_state, addressing, recovery_action; /* -1: not supported */
     unsigned fabric_status, fabric_clique, fabric_health;
     unsigned links, profiles, migs, processes;
     Link link[LINKS];

@@ -235,7 +235,7 @@ async def test_devices_that_do_not_answer_in_one_go_are_late_together():
     async with running(backend) as rig:
         await rig.clock.advance(0)
         hangs = True
-        await rig.source._probe_all(backend)  # type: ignore[arg-type]  # as above
+        await rig.source.pulse()
         assert [rig.health(device) for device in "ab"] == [Health.SUSPECT] * 2
 
 
@@ -279,8 +279,7 @@ async def test_a_hanging_probe_is_a_transient_fault_of_that_device_only():
     backend = Probed("a", "b")
     async with running(backend) as rig:
         backend.faults = {"a": "hang"}
-        for device in rig.source.findings.devices:
-            await rig.source._probe(backend, device)
+        await rig.source.pulse()
         assert rig.health("a") is Health.SUSPECT
         assert rig.source.conditions[DeviceId("a")].cause.code == "probe-timeout"  # type: ignore[union-attr]  # suspect
         assert rig.health("b") is Health.HEALTHY

@@ -23,13 +23,14 @@ from fairlead.backends.nvidia.faults import Faults
 from fairlead.backends.nvidia.nvml import GPU_IS_LOST
 from fairlead.backends.nvidia.probes import Verdicts
 from fairlead.backends.nvidia.records import Kind, Look
+from fairlead.backends.nvidia.resets import read_signs
 from fairlead.backends.nvidia.site import Site, look_at_site
 from fairlead.backends.nvidia.spec import Options
 from fairlead.backends.owner import DEADLINE_S, Owner
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import BackendError
-from fairlead.model.health import Cause
+from fairlead.model.health import Cause, Sign
 from fairlead.model.inventory import Findings, Links
 from fairlead.model.names import DeviceId
 from fairlead.model.ports import Clock, Sink
@@ -47,7 +48,6 @@ CLOSE_S = 0.5
 
 class NvidiaBackend:
     name = "nvidia"
-    one_at_a_time = True
 
     def __init__(self, options: Options, clock: Clock) -> None:
         self._options = options
@@ -66,7 +66,9 @@ class NvidiaBackend:
         self._heard: set[str] = set()  # GPUs that were asked for events in this session
         self._listening = asyncio.Event()
         self._late = False  # a probe was given up, or is under way
-        self._renew = False  # the session is of no more use
+        self._renew = False  # the session is of no more use, or a fresh look is wanted
+        self._checked = 0  # the last session whose GPUs were all asked how they are
+        self._sink: Sink | None = None
         self._turn = asyncio.Lock()  # who holds it may use the listener's thread
         self._wanted = 0  # how many want it from the wait for events
         self._wants_cdi = any(way.cdi for way in options.ways)
@@ -84,6 +86,7 @@ class NvidiaBackend:
         look, site, links = await self._ask(self._look_around, "the look at all GPUs", self._options.deadline)
         # Before anything else can fail: GPUs that are offered already must not go unheard.
         await self._listen(look)
+        await self._check_session(look)
         shown = devices.show(look, self._options.mig)
         await self._ask(self._publish, "the writing of CDI specs", self._options.deadline, look, site)
         try:
@@ -96,6 +99,9 @@ class NvidiaBackend:
         self._look, self._site, self._devices = look, site, shown.devices
         self._seen = names | list_names(self._directories[2:])  # specs as they are now: they were just written
         return Findings(shown.devices, links, problems=(*shown.problems, *self._unheard, *crowded))
+
+    def reopen(self) -> None:
+        self._renew = True
 
     async def _ask(self, fn: Callable[..., R], what: str, deadline_s: float = DEADLINE_S, *args: Any) -> R:
         return await self._owner.call(fn, *args, deadline_s=deadline_s, what=what)
@@ -164,6 +170,13 @@ class NvidiaBackend:
         self._heard = {*fresh, *(self._heard if opened else ())}
         self._listening.set()
 
+    async def _check_session(self, look: Look) -> None:
+        """Between two sessions no event is heard, so all GPUs are asked. At the start the engine does that."""
+        if look.kind is Kind.NVML and self._checked != (session := self._driver.sessions):
+            if self._checked and self._sink is not None and self._faults.beyond_xids:
+                await self._check_all(self._sink)
+            self._checked = session
+
     @asynccontextmanager
     async def _interrupting(self) -> AsyncIterator[None]:
         """Has the turn, as soon as the wait that is under way is over."""
@@ -175,12 +188,6 @@ class NvidiaBackend:
             self._wanted -= 1
 
     # --- Health ---------------------------------------------------------------------------------------------------
-
-    async def probe(self, device: Device) -> Cause | None:
-        verdict = (await self.probe_all((device,)))[device.id]
-        if isinstance(verdict, Exception):
-            raise verdict
-        return verdict
 
     async def probe_all(self, devices: Sequence[Device]) -> Mapping[DeviceId, Cause | Exception | None]:
         """One call for all GPUs. A GPU that hangs is told of; those that were not asked then have no data."""
@@ -209,7 +216,15 @@ class NvidiaBackend:
             raise
         self._late = False
 
+    async def signs(self, devices: Sequence[Device]) -> Mapping[DeviceId, Mapping[str, Sign]]:
+        wanted = {device.parent or device.id for device in devices}
+        gpus = [gpu for gpu in (*self._look.gpus, *self._look.lost) if gpu.uuid in wanted]
+        call = (read_signs, self._driver, self._options.host_root, gpus)
+        found = await self._owner.call(*call, deadline_s=PROBE_S, what="the look for resets")
+        return {device.id: found.get(device.parent or device.id, {}) for device in devices}
+
     async def watch(self, sink: Sink) -> None:
+        self._sink = sink
         tasks = [asyncio.create_task(self._follow_files(sink))]
         if self._faults.watching:
             tasks.append(asyncio.create_task(self._follow_events(sink)))
@@ -257,13 +272,16 @@ class NvidiaBackend:
         finally:
             left = True  # the thread sees it after its present wait
 
-    async def _event_error(self, error: NvmlError, sink: Sink) -> None:
-        """An error of the wait says nothing of any one GPU. They are asked, and that decides."""
+    async def _check_all(self, sink: Sink) -> None:
         with suppress(BackendError):
             await self._probe_all()
             for gpu, cause in self._verdicts.bad():
                 for device in devices.reach(self._devices, gpu):
                     sink.fault(device.id, cause)
+
+    async def _event_error(self, error: NvmlError, sink: Sink) -> None:
+        """An error of the wait says nothing of any one GPU. They are asked, and that decides."""
+        await self._check_all(sink)
         if error.code != GPU_IS_LOST:
             self._renew = True
             sink.rescan()

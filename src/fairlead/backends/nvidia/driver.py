@@ -5,8 +5,9 @@ Knows nothing of resources and of health policy. A GPU that fails a question cos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from fairlead.backends.nvidia import library
 from fairlead.backends.nvidia.caps import Caps, Mark, read_mig_minors, read_numa, sysfs_bus_id
@@ -16,9 +17,11 @@ from fairlead.backends.nvidia.mig import read_migs
 from fairlead.backends.nvidia.nvml import ADDRESSING_ATS, GPU_IS_LOST, RESET_REQUIRED, UNKNOWN, Handle, Nvml
 from fairlead.backends.nvidia.records import Gpu, Kind, Look
 from fairlead.backends.nvidia.spec import Discovery, Options
+from fairlead.model.errors import BackendError
 from fairlead.model.inventory import NO_LINKS, Links
 from fairlead.model.names import SLOT_ID_MAX
 
+R = TypeVar("R")
 LOST_EVERY = 5  # so many scans to a new session while a GPU does not answer: it may have been reset meanwhile
 _DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})  # drive a screen and nothing else
 
@@ -29,6 +32,7 @@ class Driver:
         self._mark = Mark(options.host_root)
         self._seen_mark: frozenset[str] = frozenset()
         self._started = False
+        self.sessions = 0  # that were started
         self._missing = False  # a GPU that is counted did not answer
         self._waited = 0  # scans since then
         self._links: tuple[frozenset[tuple[str, str]], Links] = (frozenset(), NO_LINKS)
@@ -67,8 +71,10 @@ class Driver:
             try:
                 self.nvml.init()
             except NvmlError as error:
+                self.nvml = None  # the next try takes the library that is there then: an upgrade may have replaced it
                 raise init_failed(error) from None
             self._started, self._seen_mark = True, mark
+            self.sessions += 1
         return self.nvml
 
     # --- A look at everything -------------------------------------------------------------------------------------
@@ -167,24 +173,37 @@ class Driver:
 
     def ask(self, uuid: str) -> None:
         """Asks a GPU something that it must answer itself. NvmlError when it does not."""
-        if self.nvml is None or not self._started:
-            return
+        nvml = self._session()
         with self._asking(uuid):
-            handle = self.handles.get(uuid) or self.nvml.handle_by_uuid(uuid)
-            self.nvml.uuid(handle)
+            handle = self.handles.get(uuid) or nvml.handle_by_uuid(uuid)
+            nvml.uuid(handle)
             try:
-                self.nvml.memory_bytes(handle)
+                nvml.memory_bytes(handle)
             except NvmlError as error:
                 if _is_gone(error):
                     raise
 
-    def wants_reset(self, uuid: str) -> int:
-        """What the driver wants done with a GPU: 0 for nothing, or where it does not say."""
-        if self.nvml is None or uuid not in self.handles:
-            return 0
-        with self._asking(uuid), suppress(NvmlError):
-            return self.nvml.recovery_action(self.handles[uuid])
-        return 0
+    def action(self, uuid: str) -> int | None:
+        """What the driver wants done with a GPU: 0 for nothing; None where it does not say."""
+        return self._read_of(uuid, lambda nvml, handle: nvml.recovery_action(handle))
+
+    def rows(self, uuid: str) -> tuple[bool, bool] | None:
+        """Whether rows or pages of its memory wait for a reset, and whether a remapping failed; None where unknown."""
+        rows = self._read_of(uuid, lambda nvml, handle: nvml.rows(handle))
+        pages = self._read_of(uuid, lambda nvml, handle: nvml.pages_pending(handle)) if rows is None else None
+        return rows if pages is None else (pages, False)
+
+    def _read_of(self, uuid: str, read: Callable[[Nvml, Handle], R]) -> R | None:
+        nvml = self._session()
+        if uuid in self.handles:
+            with self._asking(uuid), suppress(NvmlError):
+                return read(nvml, self.handles[uuid])
+        return None
+
+    def _session(self) -> Nvml:
+        if self.nvml is None or not self._started:
+            raise BackendError("there is no session with the driver")
+        return self.nvml
 
     @contextmanager
     def _asking(self, gpu: str) -> Iterator[None]:

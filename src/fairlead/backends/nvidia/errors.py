@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fairlead.model.errors import BackendError
+from fairlead.model.errors import BackendError, NotYet
 
 
 class NvmlError(BackendError):
@@ -15,11 +15,8 @@ class NvmlError(BackendError):
         self.function, self.code, self.text = function, code, text
 
 
-class DriverAbsent(BackendError):
-    """No driver to ask: its library, its kernel module or its devices are not there, or do not fit each other.
-
-    It may come later; every scan looks again.
-    """
+class DriverAbsent(NotYet):
+    """No driver to ask: its library, its kernel module or its devices are not there, or do not fit each other."""
 
     def __init__(self, what: str, help: str) -> None:  # noqa: A002 - it is the help
         super().__init__(f"{what}. {help}")

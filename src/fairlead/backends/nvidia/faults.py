@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from fairlead.backends.nvidia import nvml
-from fairlead.backends.nvidia.spec import IGNORED_XIDS, Fault, Health, Scope
+from fairlead.backends.nvidia.spec import IGNORED_XIDS, Evidence, Fault, Health, Scope
 from fairlead.model.health import Cause, CauseKind
 
 _TRANSIENT, _NEEDS_RESET = CauseKind.TRANSIENT, CauseKind.NEEDS_RESET
@@ -18,6 +18,8 @@ _XID = "xid-"
 
 GPU_LOST = "gpu-lost"
 RESET_REQUIRED = "reset-required"
+ROWS_PENDING = "rows-pending"
+ROWS_FAILED = "rows-failed"
 DOUBLE_BIT = "ecc-double-bit"
 UNAVAILABLE = "gpu-unavailable"
 NO_ANSWER = "nvml-error"
@@ -29,57 +31,69 @@ class Line(Struct, frozen=True):
     message: str
     hold_s: float | None = None  # None: as for any other fault
     scope: Scope = Scope.INSTANCE  # an event that names an instance is believed
+    cured_by: tuple[Evidence, ...] = ()  # empty: clean probes end it after the hold
+
+
+# The driver shows no "was reset" as such. These change with a reset, and with nothing less.
+_RESET = (Evidence.DRIVER, Evidence.PCI, Evidence.ANSWER, Evidence.ACTION)
+_MEMORY = (Evidence.ROWS, *_RESET)
+
+
+def _until_reset(message: str, hold_s: float | None = 300, cured_by: tuple[Evidence, ...] = _RESET) -> Line:
+    return Line(_NEEDS_RESET, message, hold_s, cured_by=cured_by)
 
 
 # XIDs that are not ignored withdraw a device at once, as NVIDIA's own plugin does. What differs is the way back: after
-# the fault of a program the GPU is good again soon; after one that only a reset ends, it is held for longer, and stays
-# away while the driver asks for the reset. The six that are ignored by default stand here for those who watch them.
+# the fault of a program the GPU is good again soon; after one that only a reset ends, it stays away until a reset was
+# seen. The six that are ignored by default stand here for those who watch them.
 TABLE: Mapping[str, Line] = {
     "xid-8": Line(_NEEDS_RESET, "GPU stopped processing"),
     "xid-13": Line(_NEEDS_RESET, "graphics engine exception"),
     "xid-31": Line(_NEEDS_RESET, "GPU memory page fault"),
     "xid-32": Line(_NEEDS_RESET, "invalid or corrupted push buffer stream"),
-    "xid-38": Line(_NEEDS_RESET, "driver firmware error", 300),
+    "xid-38": _until_reset("driver firmware error"),
     "xid-43": Line(_NEEDS_RESET, "GPU stopped processing"),
     "xid-45": Line(_NEEDS_RESET, "preemptive cleanup after earlier errors"),
-    "xid-46": Line(_NEEDS_RESET, "GPU stopped processing", 300),
-    "xid-48": Line(_NEEDS_RESET, "double-bit ECC error", 300),
-    "xid-61": Line(_NEEDS_RESET, "internal micro-controller breakpoint", 300),
-    "xid-62": Line(_NEEDS_RESET, "internal micro-controller halt", 300),
-    "xid-63": Line(_NEEDS_RESET, "memory row remapping recorded; takes effect at the next reset"),
-    "xid-64": Line(_NEEDS_RESET, "memory row remapping failed", 600),
+    "xid-46": _until_reset("GPU stopped processing"),
+    "xid-48": _until_reset("double-bit ECC error", cured_by=_MEMORY),
+    "xid-61": _until_reset("internal micro-controller breakpoint"),
+    "xid-62": _until_reset("internal micro-controller halt"),
+    "xid-63": _until_reset("memory row remapping recorded; takes effect at the next reset", None, _MEMORY),
+    "xid-64": _until_reset("memory row remapping failed", 600, _MEMORY),
     "xid-68": Line(_NEEDS_RESET, "video processor exception"),
     "xid-69": Line(_NEEDS_RESET, "graphics engine class error"),
-    "xid-74": Line(_NEEDS_RESET, "NVLink error", 300),
-    "xid-79": Line(_NEEDS_RESET, "GPU has fallen off the bus", 300),
+    "xid-74": _until_reset("NVLink error"),
+    "xid-79": _until_reset("GPU has fallen off the bus"),
     "xid-92": Line(_NEEDS_RESET, "high rate of single-bit ECC errors"),
     "xid-94": Line(_NEEDS_RESET, "contained memory error"),
-    "xid-95": Line(_NEEDS_RESET, "uncontained memory error", 300),
+    "xid-95": _until_reset("uncontained memory error", cured_by=_MEMORY),
     "xid-109": Line(_NEEDS_RESET, "context switch timeout"),
-    "xid-110": Line(_NEEDS_RESET, "security fault", 300),
-    "xid-119": Line(_NEEDS_RESET, "GSP RPC timeout", 300),
-    "xid-120": Line(_NEEDS_RESET, "GSP error", 300),
+    "xid-110": _until_reset("security fault"),
+    "xid-119": _until_reset("GSP RPC timeout"),
+    "xid-120": _until_reset("GSP error"),
     "xid-121": Line(_NEEDS_RESET, "chip-to-chip link error"),
-    "xid-136": Line(_NEEDS_RESET, "link training failed", 300),
+    "xid-136": _until_reset("link training failed"),
     "xid-137": Line(_NEEDS_RESET, "NVLink privilege error"),
-    "xid-140": Line(_NEEDS_RESET, "unrecovered ECC error", 300),
-    "xid-143": Line(_NEEDS_RESET, "GPU initialization failed", 300),
-    "xid-144": Line(_NEEDS_RESET, "NVLink SAW error", 300),
-    "xid-145": Line(_NEEDS_RESET, "NVLink RLW error", 300),
-    "xid-146": Line(_NEEDS_RESET, "NVLink TLW error", 300),
-    "xid-147": Line(_NEEDS_RESET, "NVLink TREX error", 300),
-    "xid-148": Line(_NEEDS_RESET, "NVLink NVLPW_CTRL error", 300),
-    "xid-149": Line(_NEEDS_RESET, "NVLink NETIR error", 300),
-    "xid-150": Line(_NEEDS_RESET, "NVLink MSE error", 300),
-    "xid-151": Line(_NEEDS_RESET, "key rotation error", 300),
-    "xid-154": Line(_NEEDS_RESET, "the driver asks for a recovery action", 300),
-    "xid-155": Line(_NEEDS_RESET, "NVLink went down", 300),
-    "xid-156": Line(_NEEDS_RESET, "resource retirement recorded"),
-    "xid-157": Line(_NEEDS_RESET, "resource retirement failed", 600),
-    DOUBLE_BIT: Line(_NEEDS_RESET, "double-bit ECC error", 300),
-    UNAVAILABLE: Line(_NEEDS_RESET, "the driver cannot use the GPU", 300),
+    "xid-140": _until_reset("unrecovered ECC error", cured_by=_MEMORY),
+    "xid-143": _until_reset("GPU initialization failed"),
+    "xid-144": _until_reset("NVLink SAW error"),
+    "xid-145": _until_reset("NVLink RLW error"),
+    "xid-146": _until_reset("NVLink TLW error"),
+    "xid-147": _until_reset("NVLink TREX error"),
+    "xid-148": _until_reset("NVLink NVLPW_CTRL error"),
+    "xid-149": _until_reset("NVLink NETIR error"),
+    "xid-150": _until_reset("NVLink MSE error"),
+    "xid-151": _until_reset("key rotation error"),
+    "xid-154": _until_reset("the driver asks for a recovery action"),
+    "xid-155": _until_reset("NVLink went down"),
+    "xid-156": _until_reset("resource retirement recorded", None, _MEMORY),
+    "xid-157": _until_reset("resource retirement failed", 600, _MEMORY),
+    DOUBLE_BIT: _until_reset("double-bit ECC error", cured_by=_MEMORY),
+    UNAVAILABLE: _until_reset("the driver cannot use the GPU"),
     GPU_LOST: Line(_NEEDS_RESET, "the GPU is lost: it does not answer on the bus"),
     RESET_REQUIRED: Line(_NEEDS_RESET, "the driver asks for a reset of the GPU"),
+    ROWS_PENDING: Line(_NEEDS_RESET, "memory row remapping waits for a reset of the GPU"),
+    ROWS_FAILED: Line(_NEEDS_RESET, "memory row remapping failed"),
     NO_ANSWER: Line(_TRANSIENT, "the driver answers for the GPU with an error"),
     HANG: Line(_TRANSIENT, "the driver does not answer for the GPU"),
 }
@@ -128,11 +142,16 @@ class Faults:
         line = TABLE.get(code, _UNKNOWN_XID)
         change = self._changed.get(code, _AS_IT_IS)
         text = change.message or line.message
+        kind = change.kind or line.kind
+        cured_by = change.cured_by
+        if cured_by is None:  # who makes a fault permanent or transient wants no reset to end it
+            cured_by = line.cured_by if kind is line.kind else ()
         cause = Cause(
             code,
-            change.kind or line.kind,
+            kind,
             f"{text}: {message}" if message else text,
             line.hold_s if change.hold is None else change.hold,
+            tuple(map(str, cured_by)),
         )
         return cause, change.scope or line.scope
 

@@ -215,6 +215,16 @@ class Nvml:
             raise self._error("nvmlDeviceGetFieldValues", field.nvmlReturn)
         return int(field.value) & 0xFFFFFFFF
 
+    def rows(self, device: Handle) -> tuple[bool, bool]:
+        """Of remapped memory rows: whether one waits for a reset, and whether one failed."""
+        counts = [c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
+        self._call("nvmlDeviceGetRemappedRows", c_void_p(device), *map(byref, counts))
+        return bool(counts[2].value), bool(counts[3].value)
+
+    def pages_pending(self, device: Handle) -> bool:
+        """Whether retired memory pages wait for a reset: what older GPUs have in place of rows."""
+        return self._number("nvmlDeviceGetRetiredPagesPendingStatus", c_uint, c_void_p(device)) == 1
+
     # --- MIG ------------------------------------------------------------------------------------------------------
 
     def mig_mode(self, device: Handle) -> int | None:

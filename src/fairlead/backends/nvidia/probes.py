@@ -14,7 +14,7 @@ from fairlead.backends.nvidia.faults import Faults
 from fairlead.backends.nvidia.records import Gpu
 from fairlead.model.health import Cause, CauseKind
 
-_ACTIONS = {
+ACTIONS = {
     1: "reset the GPU",
     2: "restart the node",
     3: "end what uses its links to other GPUs",
@@ -22,6 +22,8 @@ _ACTIONS = {
     6: "reset the bus",
     7: "restart the machine",
 }
+_AT_ONCE = frozenset({1, 2, 6, 7})  # the others are advice: a GPU that had no fault is used until they are followed
+_PENDING_XID, _FAILED_XID = 63, 64
 
 
 class Verdicts:
@@ -30,10 +32,15 @@ class Verdicts:
         self._table = table
         self.found: dict[str, Cause | None] = {}  # by the GPU's UUID
         self._ill: set[str] = set()  # GPUs that had a fault which needs a reset
+        self._sound: set[str] = set()  # GPUs that asked for no reset when this session began
+        self._session = 0
 
     def ask(self, gpus: Sequence[Gpu]) -> None:
         """On the owner thread. Each answer counts as soon as it is there: a later one may hang."""
         self.found = {}
+        if self._session != self._driver.sessions:
+            self._session = self._driver.sessions
+            self._sound.clear()
         for gpu in gpus:
             self.found[gpu.uuid] = self._ask(gpu.uuid)
 
@@ -55,8 +62,24 @@ class Verdicts:
             self._driver.ask(gpu)
         except NvmlError as error:
             return self._cause(error)
-        action = self._driver.wants_reset(gpu) if gpu in self._ill else 0
-        return self._table.of(faults.RESET_REQUIRED, _ACTIONS[action])[0] if action in _ACTIONS else None
+        if gpu in self._sound and gpu not in self._ill:
+            return None
+        cause = self._wants_reset(gpu)
+        if cause is None:
+            self._sound.add(gpu)
+        return cause
+
+    def _wants_reset(self, gpu: str) -> Cause | None:
+        """Asked when a session begins, so that a fault from before it is found again; and of GPUs that had one."""
+        action = self._driver.action(gpu) or 0
+        if action in _AT_ONCE or (gpu in self._ill and action in ACTIONS):
+            return self._table.of(faults.RESET_REQUIRED, ACTIONS[action])[0]
+        pending, failed = self._driver.rows(gpu) or (False, False)
+        if failed and not self._table.ignores(_FAILED_XID):
+            return self._table.of(faults.ROWS_FAILED)[0]
+        if pending and not self._table.ignores(_PENDING_XID):
+            return self._table.of(faults.ROWS_PENDING)[0]
+        return None
 
     def _cause(self, error: NvmlError) -> Cause | None:
         if error.code in {nvml.GPU_IS_LOST, nvml.NOT_FOUND}:

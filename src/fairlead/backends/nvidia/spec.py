@@ -54,6 +54,16 @@ class Scope(StrEnum):
     NODE = "node"  # every GPU of the node
 
 
+class Evidence(StrEnum):
+    """What shows that a GPU was reset."""
+
+    DRIVER = "driver"  # the kernel module was loaded anew
+    PCI = "pci"  # the GPU was taken off the bus, or from its driver, and came back
+    ANSWER = "answer"  # it did not answer, or asked for a reset, and answers again
+    ROWS = "rows"  # memory rows or pages waited for a reset, and wait no more
+    ACTION = "action"  # the driver asked for a recovery action, and asks no more
+
+
 def _doc(text: str, *examples: Any) -> msgspec.Meta:
     return msgspec.Meta(description=text, examples=list(examples) or None)
 
@@ -105,6 +115,10 @@ class Fault(_Part, frozen=True):
     scope: Annotated[Scope | None, _doc("Whom it reaches: the MIG instance that is named, the GPU, the node.")] = None
     hold: Annotated[Seconds | None, _doc("For how long the device stays away at least.", "10m")] = None
     message: Annotated[str, _doc("What people read.")] = ""
+    cured_by: Annotated[
+        tuple[Evidence, ...] | None,
+        _doc("Signs of a reset, any of which ends it. []: clean probes end it after the hold.", ["driver", "rows"]),
+    ] = None
 
 
 class Health(_Part, frozen=True):

@@ -10,7 +10,7 @@ from tests.clock import FakeClock
 from fairlead.backends.nvidia import nvml, open_backend
 from fairlead.backends.nvidia.devices import reach
 from fairlead.backends.nvidia.faults import TABLE, Faults, xids_from_env
-from fairlead.backends.nvidia.spec import IGNORED_XIDS, Fault, Health, Scope
+from fairlead.backends.nvidia.spec import IGNORED_XIDS, Evidence, Fault, Health, Scope
 from fairlead.backends.strict import Seconds
 from fairlead.model.device import Device
 from fairlead.model.errors import ConfigError
@@ -81,6 +81,26 @@ def test_options_change_a_line_and_leave_the_rest_of_it() -> None:
     assert (cause.kind, cause.message, scope) == (CauseKind.NEEDS_RESET, "look at the memory", Scope.INSTANCE)
 
 
+@pytest.mark.parametrize("xid", [46, 48, 61, 62, 63, 64, 74, 79, 95, 119, 120, 140, 143, 154, 156, 157])
+def test_a_fault_that_only_a_reset_cures_asks_for_one(xid: int) -> None:
+    assert Faults(Health()).of_xid(xid)[0].cured_by
+
+
+@pytest.mark.parametrize("xid", [8, 32, 69, 92, 94, 4711])
+def test_a_fault_that_may_pass_is_over_with_clean_probes(xid: int) -> None:
+    assert Faults(Health()).of_xid(xid)[0].cured_by == ()
+
+
+def test_options_say_what_cures_a_fault() -> None:
+    changes = {
+        "xid-63": Fault(cured_by=()),
+        "xid-94": Fault(cured_by=(Evidence.ROWS,)),
+        "xid-79": Fault(kind=CauseKind.PERMANENT),
+    }
+    faults = Faults(Health(faults=changes))
+    assert [faults.of_xid(xid)[0].cured_by for xid in (63, 94, 79)] == [(), ("rows",), ()]
+
+
 def test_a_code_that_nothing_reports_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown code 'gpu-lots'; did you mean 'gpu-lost'"):
         open_backend({"health": {"faults": {"gpu-lots": {"kind": "permanent"}}}}, FakeClock())
@@ -117,4 +137,5 @@ def test_the_guide_has_the_whole_table() -> None:
     guide = Path("docs/guide/nvidia-health.md").read_text()
     for code, line in TABLE.items():
         hold = "" if line.hold_s is None else f"{line.hold_s:g} s"
-        assert f"| `{code}` | {line.message} | {line.kind.value} | {hold} |" in guide
+        cured_by = ", ".join(line.cured_by) or "clean probes"
+        assert f"| `{code}` | {line.message} | {line.kind.value} | {hold} | {cured_by} |" in guide

@@ -17,6 +17,7 @@ from tests.unit.backends.nvidia.drivers import installed, opened
 from tests.unit.backends.sink import Notes
 
 from fairlead.backends.nvidia import NvidiaBackend, events
+from fairlead.model.device import Device
 from fairlead.model.errors import BackendError
 from fairlead.model.health import Cause
 
@@ -169,8 +170,7 @@ async def test_where_events_cannot_be_had_at_all_gpus_are_offered_and_probed(nod
         assert len(found.devices) == 3
         assert found.problems[0].startswith("no events: nvmlEventSetCreate")
         node.lose(0)
-        cause = await backend.probe(found.devices[0])
-        assert cause is not None
+        assert await probe(backend, found.devices[0]) == "gpu-lost"
         node.mend()
         assert (await backend.discover()).problems == ()  # and they are tried again
 
@@ -207,12 +207,11 @@ async def test_a_hang_is_told_of_its_gpu_and_the_others_have_no_data(node: Node)
                 await asyncio.sleep(0.01)
 
 
-async def probe(backend: NvidiaBackend, device: Any) -> str | None:
-    try:
-        cause = await backend.probe(device)
-    except BackendError as error:
-        return str(error)
-    return cause.code if cause else None
+async def probe(backend: NvidiaBackend, device: Device) -> str | None:
+    verdict = (await backend.probe_all([device]))[device.id]
+    if isinstance(verdict, Exception):
+        return str(verdict)
+    return verdict.code if verdict else None
 
 
 async def test_a_new_node_or_a_wiped_directory_asks_for_a_scan(node: Node) -> None:

@@ -22,16 +22,21 @@ class Scripted:
 
     def __init__(self) -> None:
         self.code = 0
-        self.action = 0
+        self.wanted = 0
         self.asked = 0
+        self.sessions = 1
+        self.pending = self.failed = False
 
     def ask(self, uuid: str) -> None:
         self.asked += 1
         if self.code:
             raise NvmlError("nvmlDeviceGetMemoryInfo", self.code, f"no answer from {uuid}")
 
-    def wants_reset(self, uuid: str) -> int:
-        return self.action if uuid == GPU.uuid else 0
+    def action(self, uuid: str) -> int | None:
+        return self.wanted if uuid == GPU.uuid else None
+
+    def rows(self, uuid: str) -> tuple[bool, bool] | None:
+        return (self.pending, self.failed) if uuid == GPU.uuid else None
 
 
 @pytest.fixture
@@ -59,13 +64,42 @@ def test_each_answer_has_its_cause(driver: Scripted, verdicts: Verdicts, code: i
 
 
 def test_a_gpu_that_fell_is_not_clean_while_the_driver_wants_a_reset(driver: Scripted, verdicts: Verdicts) -> None:
-    driver.action = 4
+    driver.wanted = 4
     assert verdict(verdicts) is None  # advice alone withdraws nobody
     verdicts.remember(GPU.uuid, FAULTS.of_xid(31)[0])
     assert verdict(verdicts) is None  # nor does the fault of a program
     verdicts.remember(GPU.uuid, FAULTS.of_xid(95)[0])
     assert verdict(verdicts) == "reset-required"
-    driver.action = 0
+    driver.wanted = 0
+    assert verdict(verdicts) is None
+
+
+@pytest.mark.parametrize("action", [1, 2])
+def test_a_reset_that_the_driver_asked_for_before_the_session_is_found(
+    driver: Scripted, verdicts: Verdicts, action: int
+) -> None:
+    driver.wanted = action
+    assert verdict(verdicts) == "reset-required"
+    driver.wanted = 0
+    assert verdict(verdicts) is None
+
+
+def test_rows_that_wait_for_a_reset_are_found_when_a_session_begins(driver: Scripted, verdicts: Verdicts) -> None:
+    driver.pending = True
+    assert verdict(verdicts) == "rows-pending"
+    driver.pending, driver.failed = False, True
+    assert verdict(verdicts) == "rows-failed"
+    driver.failed = False
+    assert verdict(verdicts) is None
+    driver.pending = True
+    assert verdict(verdicts) is None  # within a session an event tells of it
+    driver.sessions += 1
+    assert verdict(verdicts) == "rows-pending"
+
+
+def test_rows_do_not_count_where_their_xids_are_ignored(driver: Scripted) -> None:
+    verdicts = Verdicts(cast("Driver", driver), Faults(Health(ignored_xids=(63, 64))))
+    driver.pending = driver.failed = True
     assert verdict(verdicts) is None
 
 

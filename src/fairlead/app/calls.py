@@ -1,0 +1,72 @@
+"""Calls into a backend: each runs in a task of its own, so that whatever its code raises stays there.
+
+`sys.exit`, a KeyboardInterrupt or a cancellation that a backend makes itself becomes a BackendError. Only a
+cancellation of the caller is passed on. A call that does not end when it is cancelled is left behind, and the same
+call is refused until it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from fairlead.model.errors import BackendError, FairleadError
+
+R = TypeVar("R")
+GRACE_S = 1.0  # for a cancelled call to end
+
+
+def explain(error: BaseException) -> str:
+    """One line for people: an error of ours says enough itself, any other needs its name."""
+    return str(error) if isinstance(error, FairleadError) else f"{type(error).__name__}: {error}"
+
+
+class Calls:
+    """The calls of one backend."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, asyncio.Task[Any]] = {}  # cancelled, and still running
+
+    async def call(self, what: str, function: Callable[..., Awaitable[R]], *args: Any) -> R:
+        if (left := self._left.pop(what, None)) is not None and not left.done():
+            self._left[what] = left
+            raise BackendError(f"{what} was cancelled and has not ended yet")
+        task = asyncio.create_task(_run(what, function, *args), name=what)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait({task}, timeout=GRACE_S)
+            if not task.done():
+                self._left[what] = task
+            elif not task.cancelled():
+                task.exception()  # it ended at the same moment: its answer has no reader
+            raise
+        if task.cancelled():
+            raise BackendError(f"{what} ended by a cancellation that was not the daemon's")
+        return task.result()
+
+
+async def _run(what: str, function: Callable[..., Awaitable[R]], *args: Any) -> R:
+    """Inside the task: a task that raises SystemExit or KeyboardInterrupt ends the event loop."""
+    try:
+        return await function(*args)
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise BackendError(f"{what} raised {explain(error)}") from error
+
+
+def plain(what: str, function: Callable[..., R]) -> Callable[..., R]:
+    """The same for a plain function on the loop, in which nothing can cancel the daemon."""
+
+    def call(*args: Any) -> R:
+        try:
+            return function(*args)
+        except Exception:
+            raise
+        except BaseException as error:
+            raise BackendError(f"{what} raised {explain(error)}") from error
+
+    return call
