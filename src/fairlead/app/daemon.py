@@ -194,13 +194,19 @@ class Daemon:
             self.stop()
             return
         if not self.supervisor.units:
-            self.journal.record(
-                "nothing-offered", reason="; ".join(problems) or "no device was found that a rule takes"
-            )
+            self.journal.record("nothing-offered", reason=self.why_nothing())
         asyncio.get_running_loop().call_later(WARM_UP_AFTER_S, _warm_up)
         # Pods may hold what an earlier daemon offered under other rules.
         await self.read_holders()
         self.refresh()
+
+    def why_nothing(self) -> str:
+        """Why no resource is served; empty while some are, and before every backend has spoken."""
+        if self.supervisor.units or not self._spoken:
+            return ""
+        from fairlead.app.nothing import why_nothing  # noqa: PLC0415 - most daemons have devices
+
+        return why_nothing(self.sources.speaking.values(), self.ledger.assignment, self.supervisor.refused)
 
     def refresh(self) -> None:
         """Something changed. Changes of one moment are settled together."""

@@ -72,7 +72,7 @@ def _problems(daemon: Daemon) -> list[str]:
     ]
     problems += list(daemon.supervisor.refused.values())
     problems += [unit.problem for unit in daemon.supervisor.units.values() if unit.problem]
-    return problems
+    return problems or [why for why in [daemon.why_nothing()] if why]
 
 
 def _resource(unit: Unit, holders: Mapping[tuple[ResourceName, SlotId], Holder]) -> dict[str, Any]:
