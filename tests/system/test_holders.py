@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.system.rig import GPU, SIM, running
 
-from fairlead.app import daemon
+from fairlead.app import holders, report, stock
+from fairlead.policy.retain import retain
 from fairlead.testing import Kubelet
 
 SHARED = SIM.replace("resource: nvidia.com/gpu", "resource: nvidia.com/gpu\n    replicas: 2")
@@ -16,7 +18,7 @@ SHARED = SIM.replace("resource: nvidia.com/gpu", "resource: nvidia.com/gpu\n    
 async def test_a_daemon_that_starts_while_the_kubelet_is_away_learns_later_who_holds_what(
     kubelet: Kubelet, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(daemon, "HOLDERS_INTERVAL_S", 0.02)
+    monkeypatch.setattr(holders, "INTERVAL_S", 0.02)
     async with running(kubelet, kubelet_root, SHARED) as node:
         await node.ready(count=16)
         pod = await kubelet.run_pod("shares", {"main": {GPU: 1}})
@@ -33,3 +35,30 @@ async def test_a_daemon_that_starts_while_the_kubelet_is_away_learns_later_who_h
         await kubelet.wait_for_allocatable(GPU, 7)
         await kubelet.delete_pod(pod)
         await kubelet.wait_for_allocatable(GPU, 8, 30.0)
+
+
+async def test_without_pod_resources_slots_leave_when_the_kubelets_checkpoint_shows_them_free(
+    kubelet: Kubelet, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(holders, "INTERVAL_S", 0.02)
+    monkeypatch.setattr(stock, "retain", partial(retain, hold_s=0.0))
+    nowhere = kubelet_root / "pod-resources-not-mounted/kubelet.sock"
+    places = f"{{directory: {kubelet.plugin_dir}, podResources: {nowhere}}}"
+    text = f"{SIM}\nkubelet: {places}\nstatus: {{socket: ''}}\n"
+    async with running(kubelet, kubelet_root, text) as node:
+        await node.ready()
+        told = await node.until_fact("holders-unknown")
+        assert f"hostPath: {{path: {nowhere.parent}}}" in str(told.keys["reason"])
+        assert f"mountPath: {nowhere.parent}" in report.status(node.daemon)["holders_problem"]
+        pod = await kubelet.run_pod("holds", {"main": {GPU: 1}})
+        (held,) = pod.containers["main"].devices[GPU]
+        free = next(one for one in node.ids() if one != held)
+        await node.steer(do="unplug", device=free)
+        await node.steer(do="unplug", device=held)
+        await kubelet.wait_for(lambda: free not in kubelet.devices(GPU), 30.0)
+        assert kubelet.devices(GPU)[held] == "Unhealthy"
+        await kubelet.delete_pod(pod)
+        # The kubelet forgets the pod at its next allocation.
+        other = await kubelet.run_pod("next", {"main": {GPU: 1}})
+        await kubelet.wait_for(lambda: held not in kubelet.devices(GPU), 30.0)
+        assert kubelet.devices(GPU)[other.containers["main"].devices[GPU][0]] == "Healthy"

@@ -13,7 +13,9 @@ from fairlead.model.device import Device
 from fairlead.model.inventory import Findings
 from fairlead.testing import Kubelet
 
-EXCLUDED = SIM.replace("- resource: nvidia.com/gpu", "- {match: {model: '*'}, exclude: true}\n  - resource: nvidia.com/gpu")
+EXCLUDED = SIM.replace(
+    "- resource: nvidia.com/gpu", "- {match: {model: '*'}, exclude: true}\n  - resource: nvidia.com/gpu"
+)
 CROWDED = SIM.replace("- resource: nvidia.com/gpu", "- {resource: nvidia.com/gpu, replicas: 20000}")
 
 

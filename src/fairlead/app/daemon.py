@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from fairlead.app.holders import Holders, cure
 from fairlead.app.opening import entries, open_backends, tempo_of
 from fairlead.app.outfit import make_outfit
 from fairlead.app.reload import FileWatch, Reloads, needs_restart
@@ -23,7 +24,7 @@ from fairlead.app.sources import Sources
 from fairlead.app.stock import Ledger, inventory_of, preparing
 from fairlead.config.load import Loaded, needs_cluster
 from fairlead.config.spec import Registration
-from fairlead.kubelet.podresources import Holdings, Unknown, read_holdings
+from fairlead.kubelet.podresources import DEADLINE_S, Holdings, Unknown
 from fairlead.kubelet.sockets import KUBELET_SOCKET, DirectoryLock, SocketWatch
 from fairlead.kubelet.supervisor import Supervisor
 from fairlead.kubelet.unit import Place
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
     from fairlead.app.upward import Upward
     from fairlead.kubelet.service import Assigns
 
-# Slots that left are looked after at this pace; who holds what is otherwise read only when somebody asks.
-HOLDERS_INTERVAL_S = 15.0
-EXCLUSIVE_INTERVAL_S = 5.0  # a device that is free again should be offered in both its forms soon
-HOLDERS_DEADLINE_S = 5.0
 RESETTLE_DEADLINE_S = 1.0  # nothing else is settled meanwhile
 
 # Registering comes first; a kubelet asks for its first device no sooner than this.
@@ -73,7 +70,7 @@ class Daemon:
         self.sources = Sources(self.clock, self.journal.record, self.refresh)
         self.inventory = EMPTY
         self.ledger = Ledger()
-        self.holdings: Holdings | Unknown = Unknown("not read yet")
+        self.holders = Holders(self.clock)
         self._given = backends
         self._reload = reload
         self._reloads = Reloads(reload, self._adopt, partial(self._note, "config"), self.clock)
@@ -128,7 +125,7 @@ class Daemon:
                 self.sources.start(backends, tempo_of(self.loaded.config))
                 self._spawn("sockets", self._watch.run())
                 self._spawn("first-scan", self._await_first_scan())
-                self._spawn("holders", self._follow_holders())
+                self._spawn("holders", self.holders.follow(self.ledger, lambda: self.loaded.config, self.refresh))
                 self._start_upward(upward)
                 file = self._file
                 if self._reload is not None and file.look() is not None:  # a command line is a source too, and no file
@@ -157,6 +154,7 @@ class Daemon:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, self.sources.stop(), return_exceptions=True)
+        self.holders.close()
         if control is not None:
             await control.close()
         self._lock.release()
@@ -198,6 +196,8 @@ class Daemon:
         asyncio.get_running_loop().call_later(WARM_UP_AFTER_S, _warm_up)
         # Pods may hold what an earlier daemon offered under other rules.
         await self.read_holders()
+        if unmounted := cure(self.loaded.config):
+            self.journal.record("holders-unknown", reason=unmounted)
         self.refresh()
 
     def why_nothing(self) -> str:
@@ -224,7 +224,9 @@ class Daemon:
         if isinstance(self.holdings, Holdings):
             held = self.holdings.by_resource
         now_s = self.clock.monotonic()  # how long a slot has been gone, whatever is done to the wall clock
-        resources = self.ledger.settle(self.inventory, self.loaded.rules, held, preparing(sources), now_s)
+        resources = self.ledger.settle(
+            self.inventory, self.loaded.rules, held, preparing(sources), now_s, self.holders.is_free
+        )
         self._note("rules", "; ".join(self.ledger.problems))
         self._tell_grown()
         if self._upward is not None:
@@ -278,20 +280,12 @@ class Daemon:
         else:
             self.problems.pop(topic, None)
 
-    async def _follow_holders(self) -> None:
-        while True:
-            await self.clock.sleep(EXCLUSIVE_INTERVAL_S if self.ledger.exclusive else HOLDERS_INTERVAL_S)
-            # Not known is not the same as nobody: the kubelet may have been away when we asked.
-            if self.ledger.waiting or isinstance(self.holdings, Unknown):
-                before = self.holdings
-                await self.read_holders()
-                if self.ledger.waiting or self.holdings != before:
-                    self.refresh()
+    @property
+    def holdings(self) -> Holdings | Unknown:
+        return self.holders.known
 
-    async def read_holders(self, timeout_s: float = HOLDERS_DEADLINE_S) -> None:
-        path = self.loaded.config.kubelet.pod_resources
-        nobody = Unknown("kubelet.podResources is empty")
-        self.holdings = await read_holdings(Path(path), timeout_s=timeout_s) if path else nobody
+    async def read_holders(self, timeout_s: float = DEADLINE_S) -> None:
+        await self.holders.read(self.loaded.config, timeout_s)
 
     # --- Reload ---------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,9 @@ def why_nothing(sources: Iterable[Source], assignment: Assignment, refused: Mapp
     first = assignment.hits[0]
     if len(assignment.hits) == 1:
         return f"one device was found, and no rule takes it: {first.reason}"
-    return f"{len(assignment.hits)} devices were found, and no rule takes any. The first is {first.device}: {first.reason}"
+    return (
+        f"{len(assignment.hits)} devices were found, and no rule takes any. The first is {first.device}: {first.reason}"
+    )
 
 
 def _problems(sources: Iterable[Source]) -> Iterator[str]:

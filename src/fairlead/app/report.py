@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairlead._version import __version__
+from fairlead.app.holders import cure
 from fairlead.backends.strict import did_you_mean
-from fairlead.kubelet.podresources import Holder, Holdings
+from fairlead.kubelet.podresources import Holder, Holdings, Unknown
 from fairlead.kubelet.service import chooser
 from fairlead.model.device import Device
 from fairlead.model.errors import Oversize, UsageError
@@ -40,7 +41,7 @@ def status(daemon: Daemon) -> dict[str, Any]:
         "config": daemon.loaded.source,
         "directory": str(daemon.directory),
         "holders_known": known,
-        "holders_problem": "" if isinstance(daemon.holdings, Holdings) else daemon.holdings.reason,
+        "holders_problem": "" if isinstance(daemon.holdings, Holdings) else _unknown(daemon),
         "backends": [
             {
                 "name": source.name,
@@ -60,6 +61,11 @@ def status(daemon: Daemon) -> dict[str, Any]:
         "resources": [_resource(unit, holders) for unit in units.values()],
         "problems": _problems(daemon),
     }
+
+
+def _unknown(daemon: Daemon) -> str:
+    assert isinstance(daemon.holdings, Unknown)
+    return cure(daemon.loaded.config) or daemon.holdings.reason
 
 
 def _problems(daemon: Daemon) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -62,8 +63,9 @@ class Ledger:
         held: Mapping[ResourceName, frozenset[SlotId]] | None,
         preparing: frozenset[str],
         now_s: float,
+        is_free: Callable[[ResourceName, Slot], bool] = lambda _name, _slot: False,
     ) -> tuple[Resource, ...]:
-        """The resources to serve now. `held` None: nobody knows who holds what, so no slot leaves."""
+        """The resources to serve now. `held` None: it is not known who holds what; see `retain`."""
         self.assignment = self._assign(inventory, rules, held)
         offered = {made.name: made.follow(self._served.get(made.name)) for made in self.assignment.resources}
         plain = dict.fromkeys(
@@ -99,7 +101,7 @@ class Ledger:
                     )
             elif preparing and any(device.backend in preparing for device in _devices(resource)):
                 resource = replace(resource, prepare=True)
-            kept = retain(before, resource, mine, now_s=now_s)
+            kept = retain(before, resource, mine, now_s=now_s, is_free=partial(is_free, name))
             if kept.slots or name in plain or name not in named:
                 served[name] = kept  # a name made from devices goes with the last of them
         if held:

@@ -7,6 +7,8 @@ found out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from fairlead.model.names import SlotId
@@ -22,10 +24,12 @@ def retain(
     *,
     now_s: float,
     hold_s: float = HOLD_S,
+    is_free: Callable[[Slot], bool] = lambda _slot: False,
 ) -> Resource:
     """The new resource, with the slots that left it listed as retired after the offered ones.
 
-    `held` names the slots that pods hold, of any resource; None means that nobody knows, and then no slot leaves.
+    `held` names the slots that pods hold, of any resource. None means that it is not known who holds what: then only
+    slots leave that `is_free` vouches for.
     """
     if previous is not None and previous.slots == new.slots and all(slot.retired_s is None for slot in new.slots):
         return new.follow(previous)  # nothing left and nothing came: a list may be long, and its devices ail often
@@ -41,7 +45,7 @@ def retain(
     kept = [
         slot
         for _, slot in sorted(gone.items())
-        if held is None or slot.id in held or now_s - (slot.retired_s or 0.0) < hold_s
+        if now_s - (slot.retired_s or 0.0) < hold_s or (not is_free(slot) if held is None else slot.id in held)
     ]
     slots = (*(slot for slot in new.slots if slot.retired_s is None), *kept)
     return new if slots == new.slots else replace(new, slots=slots)

@@ -87,3 +87,15 @@ def test_through_any_history_held_slots_stay_and_offered_slots_are_offered(
         assert {slot.id for slot in current.slots if slot.retired_s is None} == offered
         assert (before if holders is None else before & holders) <= after
         assert replace(current, slots=current.slots[: len(offered)]) == new
+
+
+def test_while_it_is_not_known_who_holds_what_only_slots_that_are_proven_free_leave() -> None:
+    kept = retain(resource("a", "b"), resource(), None, now_s=5.0, is_free=lambda slot: slot.id == "a")
+    assert listed(kept) == [("a", 5.0), ("b", 5.0)]  # an Allocate may be under way
+    later = retain(kept, resource(), None, now_s=65.0, is_free=lambda slot: slot.id == "a")
+    assert listed(later) == [("b", 5.0)]
+
+
+def test_what_pod_resources_says_counts_more_than_a_proof() -> None:
+    kept = retain(resource("a"), resource(), held("a"), now_s=5.0, is_free=lambda _slot: True)
+    assert listed(retain(kept, resource(), held("a"), now_s=65.0, is_free=lambda _slot: True)) == [("a", 5.0)]

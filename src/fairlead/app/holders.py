@@ -1,0 +1,95 @@
+"""Who holds what: asked of the kubelet, at a pace; and what is known without its pod-resources socket.
+
+NVIDIA's chart, like most, does not mount that socket. The plugin directory is mounted, and the kubelet's checkpoint in
+it proves that slots which left are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairlead.app.stock import Ledger
+from fairlead.config.spec import Config
+from fairlead.kubelet.podresources import DEADLINE_S, Holdings, Unknown, read_holdings
+from fairlead.model.errors import BackendError
+from fairlead.model.names import ResourceName
+from fairlead.model.ports import Clock
+from fairlead.model.resource import Slot
+
+if TYPE_CHECKING:
+    from fairlead.backends.owner import Owner
+    from fairlead.kubelet.checkpoint import Checkpoint
+
+# Slots that left are looked after at this pace; who holds what is otherwise read only when it is asked for.
+INTERVAL_S = 15.0
+EXCLUSIVE_INTERVAL_S = 5.0  # a device that is free again should be offered in both its forms soon
+
+
+class Holders:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._owner: Owner | None = None
+        self.known: Holdings | Unknown = Unknown("not read yet")
+        self._checkpoint: Checkpoint | None = None  # read only while pod-resources gives no answer
+        self._read_s = 0.0
+
+    async def read(self, config: Config, timeout_s: float = DEADLINE_S) -> None:
+        path = config.kubelet.pod_resources
+        nothing = Unknown("kubelet.podResources is empty")
+        self.known = await read_holdings(Path(path), timeout_s=timeout_s) if path else nothing
+
+    def is_free(self, resource: ResourceName, slot: Slot) -> bool:
+        """Whether a slot that left is known to be free by the checkpoint. One that is older proves nothing."""
+        checkpoint, left_s = self._checkpoint, slot.retired_s
+        return (
+            checkpoint is not None
+            and left_s is not None
+            and left_s < self._read_s
+            and checkpoint.is_free(resource, slot.id)
+        )
+
+    async def follow(self, ledger: Ledger, config: Callable[[], Config], refresh: Callable[[], None]) -> None:
+        """Asks while a slot waits for the answer, or while none came yet. Run it as a task."""
+        while True:
+            await self._clock.sleep(EXCLUSIVE_INTERVAL_S if ledger.exclusive else INTERVAL_S)
+            # Not known is not the same as held by none: the kubelet may have been away when it was asked.
+            if ledger.waiting or isinstance(self.known, Unknown):
+                before = self.known
+                await self.read(config())
+                if ledger.waiting and isinstance(self.known, Unknown):
+                    await self._read_checkpoint(config())
+                if ledger.waiting or self.known != before:
+                    refresh()
+
+    async def _read_checkpoint(self, config: Config) -> None:
+        """On a thread of its own: the file may be large, and its file system may hang."""
+        from fairlead.backends.owner import Owner  # noqa: PLC0415 - most daemons can ask the kubelet
+        from fairlead.kubelet.checkpoint import read_checkpoint  # noqa: PLC0415 - as above
+
+        self._owner = self._owner or Owner("checkpoint", self._clock)
+        now_s = self._clock.monotonic()
+        try:
+            directory = Path(config.kubelet.directory)
+            found = await self._owner.call(read_checkpoint, directory, what="the kubelet's checkpoint")
+        except BackendError:
+            found = None  # the slots stay
+        self._checkpoint, self._read_s = found, now_s
+
+    def close(self) -> None:
+        if self._owner is not None:
+            self._owner.close()
+
+
+def cure(config: Config) -> str:
+    """What to mount, where the directory of the pod-resources socket is not there; else empty."""
+    directory = Path(config.kubelet.pod_resources).parent
+    if not config.kubelet.pod_resources or directory.exists():
+        return ""
+    return (
+        f"{directory} is not there. Slots that leave stay listed until the kubelet's checkpoint shows that they are "
+        f"free, and status does not tell holders. Add to the pod: volumes: [{{name: pod-resources, hostPath: {{path: "
+        f"{directory}}}}}]; and to its container: volumeMounts: [{{name: pod-resources, mountPath: {directory}, "
+        "readOnly: true}]"
+    )
