@@ -1,8 +1,8 @@
 """Assigning: gives each container the device that a scheduler wrote on its pod, and writes back that it has it.
 
 Owns what was given to whom, the waiting, and the writing. Who is meant is decided in `policy.assign`; whether it was
-right is judged in `policy.reconcile`, by what the kubelet says afterwards. No call of the kubelet waits for the API
-server: pods come from a watch, and what is written is written later.
+right is judged in `policy.reconcile`, by what the kubelet says afterwards. Pods come from a watch, and what is written
+is written later; the API server is asked, for a short time, only when the watch gives no answer or was silent.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from fairlead.policy.reconcile import GRACE_S, Outcome, reconcile
 # After an admission the kubelet is asked who has what: soon, and again until it says so.
 PAUSES_S = (0.1, 0.3, 1.0, 3.0, 10.0)
 HOLDERS_DEADLINE_S = 2.0  # while the kubelet waits for us
+SILENT_S = 5.0  # a pod is bound moments before its question: a watch that said nothing since may have missed it
 RIVALS_TOLD = 8  # in one line of the journal
 
 ReadHolders = Callable[[float], Awaitable[Holdings | Unknown]]
@@ -86,6 +87,7 @@ class Assigner:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._marker.run())
                 group.create_task(self._verify())
+                group.create_task(self._report())
                 reading: asyncio.Task[None] | None = None
                 watching: asyncio.Task[None] | None = None
                 while True:
@@ -100,6 +102,12 @@ class Assigner:
                         watching = group.create_task(self._watch.run())
         finally:
             self.pods.forget()  # nobody follows them any more, so nothing is decided by them
+
+    async def _report(self) -> None:
+        """Whether the cache can be relied on, for `status`."""
+        async for now in self.pods.latest.follow():
+            away = f"the pods of node {self._node!r} are not known: {now.problem}. Pods are refused until it answers"
+            self._note("pods", away if now.problem else now.stalled)
 
     # --- The kubelet's questions ----------------------------------------------------------------------------------
 
@@ -194,15 +202,20 @@ class Assigner:
 
     async def _find(self, book: Book, amount: int, slots: Sequence[SlotId], *, first: bool) -> Match | None:
         """None: nobody asks, and this node has one device only, and may give it."""
-        end_s = book.end(amount, self._clock.monotonic(), first=first)
+        asked_s = self._clock.monotonic()
+        end_s = book.end(amount, asked_s, first=first)
         going_s = inf if first else book.release(slots, self._clock.monotonic())
         verdict = self._look(book, amount, slots)
+        if self._is_doubtful(verdict) and (asked_s < end_s or not self.pods.now.problem):
+            await self.pods.check()
+            verdict = self._look(book, amount, slots)
         if not book.adopted or (self._is_odd(verdict) and (book.claims.unsure or book.holds_ghosts())):
             # Some may have had their devices before us, and something given earlier may have come to nothing.
             await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=0.0)
             verdict = self._look(book, amount, slots)
         while self._may_change(verdict) and not self._gives_only(book, amount):
-            seen, left_s = self.pods.latest.version, end_s - self._clock.monotonic()
+            seen, now_s = self.pods.latest.version, self._clock.monotonic()
+            left_s = min(end_s - now_s, self.pods.patience.left(now_s))
             if left_s <= 0:
                 break
             try:
@@ -220,9 +233,15 @@ class Assigner:
         if self._gives_only(book, amount):
             return None
         now = self.pods.now
-        if now.problem or not now.complete:
+        if now.problem or not now.complete or now.read_s < asked_s:
             raise ClusterAway(book.resource.name, amount, self._node, now.problem)
-        raise NotAssigned(book.resource.name, amount, self._node, verdict.reason)
+        raise NotAssigned(
+            book.resource.name, amount, self._node, f"{verdict.reason} (read from the API server just now)"
+        )
+
+    def _is_doubtful(self, verdict: Match | Miss) -> bool:
+        """Whether the API server may know better than the cache."""
+        return isinstance(verdict, Miss) or self.pods.silent_s > SILENT_S
 
     @staticmethod
     def _is_odd(verdict: Match | Miss) -> bool:
@@ -267,6 +286,7 @@ class Assigner:
         """Labels that decide about a container's environment must be known before it begins."""
         if not book.assign.node_env or self._watch.latest.value.node is not None:
             return
+        await self._watch.check()
         try:
             async with asyncio.timeout(book.assign.wait_s):
                 async for now in self._watch.latest.follow():

@@ -36,9 +36,10 @@ PAGE = 200  # objects a list asks for at a time
 PAGES_MAX = 1000  # a list that never ends is no list
 IDLE_MAX_S = 60.0  # Go servers close what was quiet for longer
 IDLE_KEPT = 2
-# The server ends a watch by itself after this. It sends a bookmark about every minute: silence means that it is gone.
-WATCH_S = 300
-WATCH_SILENCE_S = 150.0
+# The server ends a watch after this time, or up to twice of it, and sends a bookmark 2 s before. In between it sends
+# one a minute, which is too rare for a sign of life: so watches are short, and one that is not ended is dead.
+WATCH_S = 15
+WATCH_OVERDUE_S = 5.0
 
 
 class Meta(Struct, frozen=True, rename="camel"):
@@ -107,6 +108,10 @@ class Client:
         self._idle: list[Connection] = []
 
     async def close(self) -> None:
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """The next request makes a new connection: a kept one may be half-open, and would eat up the deadline."""
         while self._idle:
             self._idle.pop().close()
 
@@ -117,16 +122,28 @@ class Client:
         return _decode(await self._call(ask, "GET", kind.path(name, namespace=namespace)), into)
 
     async def list(
-        self, kind: Kind, into: type[T], *, namespace: str = "", fields: str = "", labels: str = "", page: int = PAGE
+        self,
+        kind: Kind,
+        into: type[T],
+        *,
+        namespace: str = "",
+        fields: str = "",
+        labels: str = "",
+        page: int = PAGE,
+        patience_s: float | None = None,
     ) -> Listing[T]:
-        """All of them, a page at a time. Raises Gone if the list was too slow for the server's memory."""
+        """All of them, a page at a time. Raises Gone if the list was too slow for the server's memory.
+
+        No version is asked for, so the answer holds everything that was written before the request (a consistent
+        read). `patience_s`: for each page with its tries; 0: one try.
+        """
         ask = Ask("list", kind, namespace=namespace)
         path, query, size = kind.path(namespace=namespace), _selectors(fields, labels), page
         items: list[T] = []
         for _ in range(PAGES_MAX):
             query["limit"] = str(size)
             try:
-                found = _decode(await self._call(ask, "GET", path, query), _Page)
+                found = _decode(await self._call(ask, "GET", path, query, patience_s=patience_s), _Page)
             except TooLarge:
                 if size == 1:
                     raise
@@ -188,7 +205,7 @@ class Client:
             lines = Lines()
             pieces = connection.body()
             while True:
-                piece = await self._within(WATCH_SILENCE_S, ask, anext(pieces, None))
+                piece = await self._within(lasts_s + WATCH_OVERDUE_S, ask, anext(pieces, None))
                 if piece is None:
                     if lines.pending:
                         raise Babble("a watch ended in the middle of an event")
@@ -209,8 +226,10 @@ class Client:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
         content_type: str = "application/json",
+        *,
+        patience_s: float | None = None,
     ) -> bytes:
-        end_s = self.clock.monotonic() + self._patience_s
+        end_s = self.clock.monotonic() + (self._patience_s if patience_s is None else patience_s)
         attempt = 0
         while True:
             try:
@@ -289,6 +308,7 @@ class Client:
             async with asyncio.timeout(timeout_s):
                 return await work
         except TimeoutError:
+            self.drop_idle()  # they lead to the same server
             raise TooSlow(f"{ask} at {self.access.server}", timeout_s) from None
 
     def _kept(self) -> Connection | None:

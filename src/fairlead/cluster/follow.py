@@ -1,23 +1,34 @@
 """Follows a set of objects for ever: one list, then watches that go on where the last one ended.
 
-Survives a server that is away, restarts or has forgotten the version; each time with a back-off. Keeps no objects.
+Survives a server that is away, restarts or has forgotten the version; each time with a back-off. A watch may fall
+silent without an end: a caller that must know asks for a `check`, which is a fresh read. It also begins the watch anew
+if that has missed something. Keeps no objects.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
 
 from fairlead.cluster.backoff import wait_s
 from fairlead.cluster.client import Client, Event
-from fairlead.cluster.errors import ClusterError, Gone, Invalid, ServerFailed
+from fairlead.cluster.errors import ClusterError, Gone, Invalid, ServerFailed, TooSlow
 from fairlead.cluster.kinds import Kind
+from fairlead.cluster.shared import Shared
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 # A watch that ended sooner, with nothing said, was no watch: the next one waits.
 SHORTEST_S = 1.0
+# The longest that a check may take: the kubelet waits for it.
+CHECK_S = 2.0
+# A server that has not answered for so long is reported as away, although the answer may still come.
+SLOW_S = 2.0
+# A read may be ahead of a watch. A watch that brings nothing for so long after a read with news has stalled.
+LATE_S = 3.0
 # What a server says when its database was put back to an older state.
 FROM_THE_FUTURE = "Too large resource version"
 
@@ -25,8 +36,11 @@ FROM_THE_FUTURE = "Too large resource version"
 class Sink(Protocol[T_contra]):
     """Who keeps what a follower hears. Called on the loop, in order."""
 
-    def replace(self, items: tuple[T_contra, ...]) -> None:
-        """All there is now. What is not among them is gone."""
+    def replace(self, items: tuple[T_contra, ...], version: str, began_s: float) -> bool:
+        """All there was at this version, by a read that began then. Whether that was news.
+
+        What is not among them is gone, unless it is newer than the version. An empty version is newer than all.
+        """
         ...
 
     def put(self, item: T_contra) -> None: ...
@@ -44,19 +58,92 @@ class Sink(Protocol[T_contra]):
 
 class Follower(Generic[T]):
     def __init__(
-        self, client: Client, kind: Kind, into: type[T], sink: Sink[T], *, fields: str = "", namespace: str = ""
+        self,
+        client: Client,
+        kind: Kind,
+        into: type[T],
+        sink: Sink[T],
+        *,
+        fields: str = "",
+        namespace: str = "",
+        on_stall: Callable[[float], None] = lambda _silent_s: None,
     ) -> None:
+        """`on_stall`: the watch was silent for so long, and there were changes."""
         self._client = client
         self._kind = kind
         self._into = into
         self._sink = sink
         self._fields = fields
         self._namespace = namespace
+        self._on_stall = on_stall
         self._version = ""  # empty: list again
         self._failures = 0
+        self._heard_s: float | None = None  # when the open watch last spoke; None: no watch is open
+        self._task: asyncio.Task[None] | None = None
+        self._again = False  # whether the task was cancelled to begin anew
+        self._checks = Shared(self._check)
+        self._proving: Callable[[], object] | None = None  # ends the time in which the watch must tell something
+        self._stalled = False
 
     async def run(self) -> None:
         """Until cancelled."""
+        try:
+            while True:
+                self._again = False
+                self._task = asyncio.create_task(self._follow())
+                await asyncio.wait({self._task})
+                if not (self._again and self._task.cancelled()):
+                    self._task.result()
+        finally:
+            self._checks.cancel()
+            task, self._task = self._task, None
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    def forget(self) -> None:
+        """Begins with a list, as at first, when it is run again."""
+        self._version = ""
+
+    async def check(self) -> None:
+        """Reads everything from the server, once, within `CHECK_S`. Nothing while it does not run.
+
+        Callers share reads. Raises ClusterError, after the sink has heard of it.
+        """
+        if self._task is not None:
+            await self._checks.run()
+
+    async def _check(self) -> None:
+        # Neither a connection that may be half-open, nor an attempt that may hang, nor a back-off is waited for.
+        self._client.drop_idle()
+        try:
+            async with asyncio.timeout(CHECK_S):
+                news = await self._read(merge=True)
+        except TimeoutError:
+            error = self._too_slow("list", CHECK_S)
+            self._sink.lost(error)
+            raise error from None
+        except ClusterError as error:
+            self._sink.lost(error)
+            raise
+        if self._heard_s is None:
+            self._begin_anew()  # no watch is open: it waits for its next try, or for an answer that may never come
+        elif news and self._proving is None:
+            # An open watch may only be late. It is left alone if it tells something now.
+            self._proving = self._client.clock.alarm(LATE_S, self._stall)
+
+    def _stall(self) -> None:
+        if self._heard_s is not None:
+            self._stalled = True
+            self._on_stall(self._client.clock.monotonic() - self._heard_s)
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._failures = 0
+        if self._task is not None:
+            self._again = self._task.cancel()
+
+    async def _follow(self) -> None:
         while True:
             asked_s = 0.0
             try:
@@ -71,42 +158,76 @@ class Follower(Generic[T]):
             if self._failures:
                 await self._client.clock.sleep(wait_s(self._failures - 1, self._client.rng, asked_s=asked_s))
 
-    def forget(self) -> None:
-        """Begins with a list, as at first, when it is run again."""
-        self._version = ""
-
     async def _go_on(self) -> None:
         if not self._version:
-            listing = await self._client.list(self._kind, self._into, fields=self._fields, namespace=self._namespace)
-            self._sink.replace(listing.items)
+            slow = self._warn("list")
+            try:
+                await self._read()
+            finally:
+                slow()
+        clock, began_s, events = self._client.clock, self._client.clock.monotonic(), 0
+        slow = self._warn("watch")
+
+        def opened() -> None:
+            slow()
+            self._heard_s = clock.monotonic()
             self._sink.heard()
-            self._version = listing.version
-        began_s, events = self._client.clock.monotonic(), 0
+
         watch = self._client.watch(
-            self._kind,
-            self._into,
-            since=self._version,
-            fields=self._fields,
-            namespace=self._namespace,
-            opened=self._sink.heard,
+            self._kind, self._into, since=self._version, fields=self._fields, namespace=self._namespace, opened=opened
         )
-        async with aclosing(watch):
-            async for event in watch:
-                events += 1
-                self._failures = 0
-                self._take(event)
-        if not events and self._client.clock.monotonic() - began_s < SHORTEST_S:
+        try:
+            async with aclosing(watch):
+                async for event in watch:
+                    events += 1
+                    self._failures = 0
+                    self._take(event)
+        finally:
+            slow()
+            self._heard_s = None
+            self._prove()
+        if not events and clock.monotonic() - began_s < SHORTEST_S:
             self._failures += 1
         else:
             self._failures = 0
 
+    async def _read(self, *, merge: bool = False) -> bool:
+        """One list, in one try: the back-off is ours. `merge`: a watch may be ahead of it. Whether it was news."""
+        began_s = self._client.clock.monotonic()
+        listing = await self._client.list(
+            self._kind, self._into, fields=self._fields, namespace=self._namespace, patience_s=0.0
+        )
+        news = self._sink.replace(listing.items, listing.version if merge else "", began_s)
+        self._sink.heard()
+        self._version = listing.version
+        return news
+
     def _take(self, event: Event[T]) -> None:
+        if event.object is not None:
+            self._prove()
+            if self._stalled:
+                self._stalled = False
+                self._on_stall(0.0)
         if event.object is not None and event.kind == "DELETED":
             self._sink.drop(event.object)
         elif event.object is not None:
             self._sink.put(event.object)
         self._version = event.version or self._version
+        self._heard_s = self._client.clock.monotonic()
         self._sink.heard()
+
+    def _prove(self) -> None:
+        """The watch has shown that it is alive, or is over."""
+        if self._proving is not None:
+            self._proving()
+            self._proving = None
+
+    def _warn(self, verb: str) -> Callable[[], object]:
+        """Tells the sink when there is no answer for a while; returns the way to stop that."""
+        return self._client.clock.alarm(SLOW_S, lambda: self._sink.lost(self._too_slow(verb, SLOW_S)))
+
+    def _too_slow(self, verb: str, timeout_s: float) -> TooSlow:
+        return TooSlow(f"{verb} {self._kind.plural} at {self._client.access.server}", timeout_s)
 
 
 def is_older(version: str, than: str) -> bool:

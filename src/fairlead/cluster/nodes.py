@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from msgspec import Struct, field
 
@@ -57,8 +58,16 @@ class NodeWatch:
         async with self._turn:
             await self._follower.run()
 
-    def replace(self, items: tuple[Node, ...]) -> None:
+    async def check(self) -> None:
+        """Reads the node from the server, once, within `CHECK_S`. Its failure is the problem of `latest`."""
+        with suppress(ClusterError):
+            await self._follower.check()
+
+    def replace(self, items: tuple[Node, ...], version: str, began_s: float) -> bool:
+        del version, began_s
+        seen = self.latest.version
         self._set(next((node for node in items if node.name == self.name), None))
+        return self.latest.version != seen
 
     def put(self, item: Node) -> None:
         known = self.latest.value.node

@@ -1,12 +1,15 @@
-"""This node's pods, fed by one watch, so that no call of the kubelet waits for the API server.
+"""This node's pods, fed by one watch, so that few calls of the kubelet wait for the API server.
 
-Keeps the fields that somebody reads and no others: a pod of a megabyte takes a kilobyte here. Ended pods are left out.
+Those that find no answer here wait for a read: a watch may be behind, or silent for ever. Keeps the fields that are
+used and no others: a pod of a megabyte takes a kilobyte here. Ended pods are left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import TypeVar
 
 from msgspec import Struct
@@ -21,11 +24,13 @@ from fairlead.cluster.patches import Patch
 from fairlead.model.latest import Latest
 from fairlead.model.pod import Container, Pod
 from fairlead.model.ports import Clock
+from fairlead.policy.patience import Patience
 
 R = TypeVar("R")
 Keeps = Callable[[str], bool]
 
 PODS_MAX = 5000  # ten times the largest node; a list without bound would be somebody's mistake
+AGAIN_S = 1.0  # the pause between reads while a question waits
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -36,7 +41,9 @@ class PodsNow(Struct, frozen=True):
     fresh_as_of_s: float = float("-inf")  # monotonic: when the server was last heard
     complete: bool = False
     left_out: int = 0  # more than PODS_MAX
-    problem: str = ""
+    problem: str = ""  # the server cannot be asked: what is known may be out of date
+    stalled: str = ""  # the watch does not tell of changes; reads do
+    read_s: float = float("-inf")  # monotonic: when the last read began that brought all pods
 
 
 class PodCache:
@@ -52,11 +59,18 @@ class PodCache:
         self.latest: Latest[PodsNow] = Latest(PodsNow())
         # The server leaves out pods that have ended, and tells one that ends as deleted.
         fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-        self._follower = Follower(client, PODS, PodObject, self, fields=fields)
+        self._follower = Follower(client, PODS, PodObject, self, fields=fields, on_stall=self._stall)
+        self._checked_s = float("-inf")
+        self.patience = Patience()  # of the kubelet, with all that wait for news
 
     @property
     def now(self) -> PodsNow:
         return self.latest.value
+
+    @property
+    def silent_s(self) -> float:
+        """How long the server has said nothing."""
+        return self._clock.monotonic() - self.now.fresh_as_of_s
 
     async def run(self) -> None:
         await self._follower.run()
@@ -66,6 +80,15 @@ class PodCache:
         self._follower.forget()
         self.latest.set(PodsNow())
 
+    async def check(self) -> None:
+        """Reads all pods from the server, once, within `CHECK_S`: then the cache has every pod the kubelet may ask for.
+
+        Its failure is the cache's problem, and no error.
+        """
+        self._checked_s = self._clock.monotonic()
+        with suppress(ClusterError):
+            await self._follower.check()
+
     async def annotate(self, pod: Pod, patch: Patch) -> None:
         """Changes a pod, and knows of it at once: a watch would tell only later."""
         answer = await self._client.patch(PODS, pod.name, patch, PodObject, namespace=pod.namespace)
@@ -73,28 +96,53 @@ class PodCache:
             self.put(answer)
 
     async def wait_for(self, find: Callable[[PodsNow], R | None], timeout_s: float, what: str = "a pod") -> R:
-        """The first answer that is not None, now or after a change. TooSlow when the time is over."""
+        """The first answer that is not None, now or after a change. TooSlow when the time is over.
+
+        Meanwhile the server is asked about once a second: the caller waits for no back-off and for no silent watch.
+        """
+        asking: asyncio.Task[None] | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 async for now in self.latest.follow():
                     if (found := find(now)) is not None:
                         return found
+                    asking = asking or asyncio.create_task(self._ask())
         except TimeoutError:
             pass
+        finally:
+            if asking is not None:
+                asking.cancel()
         hint = f"{what} on node {self._node!r}"
         raise TooSlow(f"{hint} ({self.now.problem})" if self.now.problem else hint, timeout_s)
 
     async def wait_for_news(self, seen: int, timeout_s: float) -> None:
         """Until `latest` has another version than the one that was seen. TooSlow when the time is over."""
-        await self.wait_for(lambda _: True if self.latest.version != seen else None, timeout_s)
+        began_s = self._clock.monotonic()
+        try:
+            await self.wait_for(lambda _: True if self.latest.version != seen else None, timeout_s)
+        finally:
+            now_s = self._clock.monotonic()
+            self.patience.spend(now_s, now_s - began_s)
+
+    async def _ask(self) -> None:
+        while True:
+            await self._clock.sleep(self._checked_s + AGAIN_S - self._clock.monotonic())
+            await self.check()
 
     # --- What the follower tells ----------------------------------------------------------------------------------
 
-    def replace(self, items: tuple[PodObject, ...]) -> None:
+    def replace(self, items: tuple[PodObject, ...], version: str = "", began_s: float = float("-inf")) -> bool:
         self._arrivals += 1
-        pods = [pod for item in items if self._is_here(pod := self._pod(item))]
-        kept = {pod.uid: pod for pod in pods[:PODS_MAX]}
-        self._set(pods=kept, complete=True, left_out=max(0, len(pods) - PODS_MAX))
+        known = self.now.pods
+        pods = {pod.uid: pod for item in items if self._is_here(pod := self._pod(item))}
+        if version:
+            pods |= {uid: pod for uid, pod in known.items() if is_older(_version(pods.get(uid), version), pod.version)}
+        kept: Mapping[str, Pod] = dict(islice(pods.items(), PODS_MAX))
+        news = not self.now.complete or kept != known
+        if not news:
+            kept = known  # the very same: what was made of them holds
+        self._set(pods=kept, complete=True, left_out=max(0, len(pods) - PODS_MAX), read_s=began_s)
+        return news
 
     def put(self, item: PodObject) -> None:
         known = self.now.pods.get(item.metadata.uid)
@@ -120,6 +168,14 @@ class PodCache:
     def lost(self, error: ClusterError) -> None:
         self._set(problem=str(error))
 
+    def _stall(self, silent_s: float) -> None:
+        self._set(
+            stalled=f"the watch of pods tells nothing: it was silent for {silent_s:.0f} s while pods changed. They are "
+            "read when the kubelet asks. Is there a proxy before the API server that holds answers back?"
+            if silent_s
+            else ""
+        )
+
     def _set(self, **changes: object) -> None:
         self.latest.set(replace(self.now, **changes))
 
@@ -144,6 +200,10 @@ class PodCache:
             version=meta.resource_version,
             arrived=known.arrived if known is not None else self._arrivals,
         )
+
+
+def _version(pod: Pod | None, otherwise: str) -> str:
+    return pod.version if pod is not None else otherwise
 
 
 def _container(item: ContainerSpec) -> Container:

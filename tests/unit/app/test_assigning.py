@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.apiserver.server import ApiServer, Fault, api_server
+from tests.apiserver.server import Fault
+from tests.apiserver.trouble import TroubledServer, troubled_server
 from tests.unit.app.node_model import ASSIGN, MEMORY, make_cards
 
 from fairlead.app.assigning import Assigner
@@ -24,14 +25,14 @@ from fairlead.model.clock import SystemClock
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import ClusterAway, NotAssigned
 from fairlead.model.names import SlotId
+from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
 
 FAST = replace(ASSIGN, wait_s=0.05)
 
 
 class Desk:
-    def __init__(self, server: ApiServer, resource: Resource) -> None:
-        clock = SystemClock()
+    def __init__(self, server: TroubledServer, resource: Resource, clock: Clock) -> None:
         access = Access(parse_server(server.url), Trust(), Fixed(), source="test")
         self.cluster = Cluster(Client(access, clock), "n1")
         self.server, self.resource = server, resource
@@ -103,12 +104,14 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(assign: Assign = FAST, *, node: bool = True, run: bool = True) -> AsyncIterator[Desk]:
-    async with api_server() as server:
+async def desk(
+    assign: Assign = FAST, *, node: bool = True, run: bool = True, clock: Clock | None = None
+) -> AsyncIterator[Desk]:
+    async with troubled_server() as server:
         if node:
             meta = {"name": "n1", "annotations": {"lock": "x"}, "labels": {}}
             server.store.put("nodes", {"metadata": meta, "status": {}})
-        at = Desk(server, replace(make_cards(), assign=assign))
+        at = Desk(server, replace(make_cards(), assign=assign), clock or SystemClock())
         task = asyncio.create_task(at.assigner.run()) if run else None
         try:
             if run:

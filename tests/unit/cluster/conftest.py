@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
-from tests.apiserver.server import ApiServer, api_server
+from tests.apiserver.server import ApiServer
+from tests.apiserver.trouble import TroubledServer, troubled_server
 from tests.clock import FakeClock
 
 from fairlead.cluster.access import Access, parse_server
@@ -16,8 +17,8 @@ from fairlead.model.clock import SystemClock
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    async with api_server() as server:
+async def server() -> AsyncIterator[TroubledServer]:
+    async with troubled_server() as server:
         yield server
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.apiserver.server import ApiServer, Fault
+from tests.apiserver.trouble import TroubledServer
 from tests.unit.cluster.conftest import Quick
 
 from fairlead.cluster import client as client_module
@@ -364,8 +365,10 @@ async def test_a_watch_that_is_cut_says_so(server: ApiServer, client: Client):
         await _take(client.watch(PODS, Anything, since="100"), 1)
 
 
-async def test_a_silent_watch_is_given_up(server: ApiServer, client: Client, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(client_module, "WATCH_SILENCE_S", 0.05)
+async def test_a_silent_watch_is_given_up(server: TroubledServer, client: Client, monkeypatch: pytest.MonkeyPatch):
+    server.stalled = True
+    monkeypatch.setattr(client_module, "WATCH_S", 0)
+    monkeypatch.setattr(client_module, "WATCH_OVERDUE_S", 0.05)
     with pytest.raises(TooSlow, match="watch pods"):
         await _take(client.watch(PODS, Anything, since="100"), 1)
 
