@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairlead.cluster.access import Access, find_access, parse_server
 from fairlead.cluster.client import Client
-from fairlead.cluster.credentials import Fixed, TokenFile
+from fairlead.cluster.credentials import TokenFile
 from fairlead.cluster.nodes import NodeWatch
 from fairlead.config.load import Loaded
 from fairlead.config.settings import environment
@@ -41,5 +41,6 @@ def _named(spec: ClusterSpec) -> Access | None:
         return None
     from fairlead.cluster.tls import Trust  # noqa: PLC0415 - few name their server
 
-    credentials = TokenFile(Path(spec.token_file)) if spec.token_file else Fixed()
-    return Access(parse_server(spec.server), Trust(ca_file=spec.ca_file), credentials, source="cluster.server")
+    credentials = TokenFile(Path(spec.token_file)) if spec.token_file else None
+    server = parse_server(spec.server, where="cluster.server")
+    return Access(server, Trust(ca_file=spec.ca_file), credentials, source="cluster.server")

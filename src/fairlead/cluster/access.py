@@ -5,6 +5,7 @@ A kubeconfig is read in `kubeconfig.py`, which loads YAML.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fairlead.cluster.tls import Trust
     from fairlead.model.ports import Clock
 
+_SUCH_AS = "Give one such as https://10.0.0.1:6443"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -36,23 +38,31 @@ class Server(Struct, frozen=True):
     def authority(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def is_private(self) -> bool:
+        """Whether others cannot read what is sent: it is encrypted, or stays on this host, as with `kubectl proxy`."""
+        return (
+            self.tls or self.host in {"localhost", "::1"} or re.fullmatch(r"127(\.\d{1,3}){3}", self.host) is not None
+        )
+
     def __str__(self) -> str:
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.prefix}"
 
 
-def parse_server(text: str, name: str = "") -> Server:
-    """`https://host:6443/prefix`"""
+def parse_server(text: str, name: str = "", where: str = "server") -> Server:
+    """`https://host:6443/prefix`. The text is never quoted: one that is malformed may hold a password."""
     try:
         found = urlsplit(text)
         port = found.port
-    except ValueError as error:
-        raise NoAccess(f"server {text!r:.100}: {error}") from None
+    except ValueError:
+        raise NoAccess(f"{where}: its host or its port is malformed. {_SUCH_AS}") from None
     if found.scheme not in {"https", "http"} or not found.hostname:
-        raise NoAccess(f"server {text!r:.100}: it must be an address such as https://10.0.0.1:6443")
+        raise NoAccess(f"{where}: it must be an address, with https:// and a host. {_SUCH_AS}")
     if found.username is not None or found.query or found.fragment:
-        raise NoAccess("server: its address must not hold a user, a query or a fragment")
-    if not found.path.isascii() or not found.path.isprintable() or " " in found.path:
-        raise NoAccess(f"server {text!r:.100}: its path holds characters that paths may not have")
+        raise NoAccess(f"{where}: its address must not hold a user, a query or a fragment. {_SUCH_AS}")
+    # An @ in the path: a user with a password that holds a slash.
+    if not found.path.isascii() or not found.path.isprintable() or {" ", "@"} & set(found.path):
+        raise NoAccess(f"{where}: the path of its address holds characters that paths may not have. {_SUCH_AS}")
     tls = found.scheme == "https"
     return Server(found.hostname, port or (443 if tls else 80), found.path.rstrip("/"), tls, name)
 
@@ -69,6 +79,12 @@ class Access:
         namespace: str = "default",
         source: str = "",
     ) -> None:
+        """Raises NoAccess when credentials would be sent in plain text."""
+        if credentials is not None and not server.is_private:
+            raise NoAccess(
+                f"{source or 'the API server'}: credentials are not sent to {server}, where others could read them. "
+                "Use https, or plain http on this host only, such as http://127.0.0.1:8001 of kubectl proxy"
+            )
         self.server = server
         self.namespace = namespace
         self.source = source  # for people: which file, which context

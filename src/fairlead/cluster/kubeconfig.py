@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from fairlead.cluster.tls import Trust
 from fairlead.model.errors import ConfigError
 from fairlead.model.ports import Clock
 
+# Errors about YAML quote tags and aliases. Here these may be a token without quotes around it.
+_QUOTING = r"(the tag |no anchor |\*).*"
+_UNQUOTED = "a value that begins with !, & or * must be in quotes"
 LIMITS = documents.Limits(bytes=8 * 2**20, nodes=200_000, text=2**20)  # certificates are long
 
 
@@ -134,7 +138,7 @@ def read_kubeconfig(files: str, context: str, environment: Mapping[str, str], cl
     )
     if bool(trust.cert_pem) != bool(trust.key_pem):
         raise NoAccess(f"{where}: a client certificate and its key must both be files or both be data")
-    server = parse_server(cluster.server, cluster.tls_server_name)
+    server = parse_server(cluster.server, cluster.tls_server_name, f"{where}: the server of cluster {chosen.cluster!r}")
     credentials = _credentials(user, user_root, environment, clock, where)
     return Access(server, trust, credentials, namespace=chosen.namespace or "default", source=where)
 
@@ -143,7 +147,7 @@ def _add(known: _Known, path: Path) -> None:
     try:
         file = msgspec.convert(documents.read(path, LIMITS) or {}, _File)
     except ConfigError as error:
-        raise NoAccess(str(error)) from None
+        raise NoAccess(re.sub(_QUOTING, _UNQUOTED, str(error))) from None
     except msgspec.ValidationError as error:  # names the place and the types, never the value
         raise NoAccess(f"{path}: {error}") from None
     root = path.absolute().parent

@@ -315,7 +315,10 @@ class ClusterSpec(_Spec, frozen=True):
     ] = ""
     context: Annotated[str, _doc("Context of the kubeconfig. Default: its current one.")] = ""
     server: Annotated[str, _doc("Address of the API server, instead of a kubeconfig.", "https://10.0.0.1:6443")] = ""
-    token_file: Annotated[str, _doc("File with the token for server. Read for every request.")] = ""
+    token_file: Annotated[
+        str,
+        _doc("File with the token for server. Read for every request. It is not sent over http, except to this host."),
+    ] = ""
     ca_file: Annotated[str, _doc("File with the certificates to trust, for server. Default: those of the host.")] = ""
     unhealthy: Annotated[
         str, _doc("Annotation of the node that lists the indexes of unusable devices.", "example.com/unhealthy-ids")

@@ -44,17 +44,81 @@ def test_an_ipv6_address_is_written_in_brackets():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "10.0.0.1:6443", "ftp://x", "https://", "https://x:99999", "https://user@x", "https://x/a b", "https://x?y"],
+    [
+        "",
+        "10.0.0.1:6443",
+        "ftp://x",
+        "https://",
+        "https://x:99999",
+        "https://user@x",
+        "https://x/a b",
+        "https://x?y",
+        "http://[",
+    ],
 )
 def test_what_is_no_address_is_refused(text: str):
     with pytest.raises(NoAccess, match="server"):
         parse_server(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://admin:s3cret@10.0.0.1:6443",
+        "https://admin:s3cret@10.0.0.1:port",
+        "https://admin:s3cret",  # the host is missing
+        "https://admin:s3cret:6443",
+        "https://admin:8/s3cret@10.0.0.1",
+        "https://admin:s3cret@[10.0.0.1",
+        "https://admin:s3cret\u2100@x",  # urllib quotes it
+        "admin:s3cret@10.0.0.1:6443",
+        "ftp://admin:s3cret@10.0.0.1",
+    ],
+)
+def test_a_password_in_a_wrong_address_is_not_shown(text: str, tmp_path: Path, quick: Quick):
+    with pytest.raises(NoAccess) as caught:
+        parse_server(text)
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(NoAccess, match=r"config, context 'x': the server of cluster 'c'") as caught:
+        read_kubeconfig(_write(tmp_path / "config", _config(cluster={"server": text})), "", {}, quick)
+    assert "s3cret" not in str(caught.value)
+
+
 @given(st.text(max_size=60))
 def test_any_text_is_an_address_or_is_refused(text: str):
     with contextlib.suppress(NoAccess):
         assert parse_server("https://" + text).host
+
+
+# --- Plain text -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "user", [{"token": "s3cret"}, {"tokenFile": "t"}, {"exec": {"command": "x", "apiVersion": V1}}]
+)
+@pytest.mark.parametrize("server", ["http://10.0.0.1:8080", "http://127.0.0.1.example.com", "http://[fd00::1]"])
+def test_credentials_are_not_sent_in_plain_text(tmp_path: Path, quick: Quick, user: dict[str, Any], server: str):
+    file = _write(tmp_path / "config", _config(cluster={"server": server}, user=user))
+    with pytest.raises(NoAccess, match=r"credentials are not sent to http://.* Use https, or plain http on this host"):
+        read_kubeconfig(file, "", {}, quick)
+
+
+@pytest.mark.parametrize("server", ["http://127.0.0.1:8001", "http://localhost:8001", "http://[::1]:8001", "https://x"])
+async def test_credentials_are_sent_where_others_cannot_read_them(tmp_path: Path, quick: Quick, server: str):
+    assert await _token(_write(tmp_path / "config", _config(cluster={"server": server})), quick) == "s3cret"
+
+
+async def test_plain_text_without_credentials_is_taken(tmp_path: Path, quick: Quick):
+    file = _write(tmp_path / "config", _config(cluster={"server": "http://10.0.0.1:8080"}, user={}))
+    assert await _token(file, quick) == ""
+
+
+@pytest.mark.parametrize("token", ["!s3cret", "*s3cret", "&s3cret [", "!!s3cret x", "!<s3cret> x"])
+def test_a_token_that_is_no_yaml_is_not_shown(tmp_path: Path, quick: Quick, token: str):
+    text = f"users:\n- name: u\n  user:\n    token: {token}\n"
+    with pytest.raises(NoAccess, match="line ") as caught:
+        read_kubeconfig(_write(tmp_path / "config", text), "", {}, quick)
+    assert "s3cret" not in str(caught.value)
 
 
 # --- In a pod ---------------------------------------------------------------------------------------------------------
@@ -115,7 +179,7 @@ async def test_a_pod_whose_kubeconfig_is_not_there_has_its_account(tmp_path: Pat
 
 def _config(**more: Any) -> dict[str, Any]:
     return {
-        "clusters": [{"name": "c", "cluster": {"server": "http://10.0.0.1:80", **more.get("cluster", {})}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:80", **more.get("cluster", {})}}],
         "users": [{"name": "u", "user": more.get("user", {"token": "s3cret"})}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "blue"}}],
         "current-context": "x",
