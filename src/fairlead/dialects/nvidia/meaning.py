@@ -9,6 +9,7 @@ from fairlead.backends.nvidia.faults import xids_from_env
 from fairlead.backends.nvidia.spec import IGNORED_XIDS
 from fairlead.dialects.nvidia import v1
 from fairlead.dialects.nvidia.flags import FLAGS, OWN
+from fairlead.dialects.nvidia.offers import in_force
 from fairlead.dialects.nvidia.settings import find_whence, resolve, settle
 from fairlead.dialects.nvidia.translate import translate
 from fairlead.dialects.order import Meant, Order, places_of, read_flags
@@ -25,13 +26,13 @@ class NvidiaOrder(Order, frozen=True):
         values = self.parsed.values
         lenient = bool(values["lenient"])
         path = str(values["config-file"])
-        file = v1.load(path, lenient=lenient) if path else v1.EMPTY
+        file, dropped = in_force(v1.load(path, lenient=lenient) if path else v1.EMPTY, lenient=lenient)
         whence = find_whence(FLAGS, self.parsed, file, path)
         settings = settle(resolve(FLAGS, self.parsed, file), file, SOURCE, lenient=lenient, whence=whence)
         health, warnings = _health(self.environ)
         whole = bool(values["also-whole"])
         meant = translate(settings, health, places_of(self.parsed), self.source, also_whole=whole)
-        return Meant(meant.config, (*warnings, *meant.notes))
+        return Meant(meant.config, (*warnings, *dropped, *meant.notes))
 
 
 def read(args: Sequence[str], environ: Mapping[str, str]) -> NvidiaOrder:

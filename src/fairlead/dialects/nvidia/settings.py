@@ -50,10 +50,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def sharing(self) -> tuple[str, Sharing | None]:
-        """The block that counts, and its kind."""
-        if self.file.mps is not None:
-            return "mps", self.file.mps
-        return ("time-slicing", self.file.time_slicing) if self.file.time_slicing else ("none", None)
+        return self.file.sharing
 
 
 def resolve(flags: Sequence[Flag], parsed: Parsed, file: V1) -> dict[str, Any]:

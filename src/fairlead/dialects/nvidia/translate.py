@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fairlead.dialects.nvidia.flags import KUBELET_SOCKET
+from fairlead.dialects.nvidia.offers import Offer, list_offers
 from fairlead.dialects.nvidia.settings import Settings
-from fairlead.dialects.nvidia.v1 import PREFIX, SUFFIX, BadFile, Named, Shared
+from fairlead.dialects.nvidia.v1 import BadFile
 from fairlead.dialects.order import Meant, Places
 
-GPU = f"{PREFIX}gpu"
-MIG = f"{PREFIX}mig-"
-MIG_TEMPLATE = MIG + "{profile}"
 SOCKET_NAME = "nvidia-{name}.sock"
 MPS_IN_CONTAINER = "/mps"
 REST = "30s"  # NVIDIA's plugin asks no GPU how it is; while all are well, ours need not do so every few seconds
@@ -25,7 +23,7 @@ def translate(
 ) -> Meant:
     """BadFile if the sharing block names what cannot be there."""
     notes: list[str] = []
-    rules = list(_rules(settings, notes, source, also_whole=also_whole))
+    rules = _rules(settings, notes, source, also_whole=also_whole)
     if problems := list(_mps_problems(settings, rules)):
         raise BadFile(source, problems)
     config: dict[str, Any] = {
@@ -130,15 +128,9 @@ def _mps_problems(settings: Settings, rules: list[dict[str, Any]]) -> Iterator[s
 # --- Rules ------------------------------------------------------------------------------------------------------------
 
 
-def _rules(settings: Settings, notes: list[str], source: str, *, also_whole: bool) -> Iterator[dict[str, Any]]:
-    _, sharing = settings.sharing
-    shared = list(sharing.resources) if sharing is not None else []
-    shared = _overlooked(shared, settings, notes) if settings.lenient else shared
-    if settings.lenient and (settings.file.gpus or settings.file.mig):
-        notes.append("resources in the config file is not in force, as in NVIDIA's plugin")
-    used: set[str] = set()
+def _rules(settings: Settings, notes: list[str], source: str, *, also_whole: bool) -> list[dict[str, Any]]:
     problems: list[str] = []
-    if also_whole and not shared:
+    if also_whole and settings.sharing[1] is None:
         problems.append(
             "--also-whole: nothing is shared, so GPUs are whole already. Leave it out, or add a sharing block"
         )
@@ -146,131 +138,45 @@ def _rules(settings: Settings, notes: list[str], source: str, *, also_whole: boo
         problems.append(
             "--also-whole: MPS keeps its GPUs for itself. Use time-slicing, or share only some of the devices"
         )
-    for match, name in _names(settings):
-        by_profile = name == MIG_TEMPLATE
-        mine = [one for one in shared if (one.name.startswith(MIG) if by_profile else one.name == name)]
-        made = list(_shared(mine, None if by_profile else match, settings, problems, also_whole=also_whole))
-        yield from made
-        used |= {one.name for one in mine}
-        if by_profile or not any(one.devices == "all" for one in mine):
-            rest = {"resource": name, **_placement(settings, match, shared=False)}
-            problems += _clashes(made, rest)
-            yield {**({"match": match} if match else {}), **rest}
-    for one in shared:
-        if one.name not in used:
-            text = f"{one.at}: no GPU is offered as {one.name} with --mig-strategy={settings.mig_strategy}"
-            # One file may serve nodes with and without MIG.
-            if not settings.lenient and not one.name.startswith(MIG):
-                problems.append(f"{text}. Correct the name")
-            else:
-                notes.append(f"{text}: it has no effect")
+    offers = list(list_offers(settings.file, settings.mig_strategy, problems, notes, lenient=settings.lenient))
+    rules = [_rule(offer, settings, problems, also_whole=also_whole) for offer in offers]
+    problems += _clashes(rules)
     if problems:
         raise BadFile(source, problems)
+    return rules
 
 
-def _names(settings: Settings) -> Iterator[tuple[dict[str, Any], str]]:
-    """Which devices have which name, before anything is shared. First match wins."""
-    own = () if settings.lenient else settings.file.gpus
-    own_mig = () if settings.lenient else settings.file.mig
-    if settings.mig_strategy != "none":
-        for entry in own_mig:
-            yield {"attributes": {"mig": _glob(entry.pattern)}}, entry.name
-    if settings.mig_strategy == "mixed":
-        yield {"attributes": {"profile": "*"}}, MIG_TEMPLATE
-    for entry in _until_all(own):
-        yield {"model": _glob(entry.pattern)}, entry.name
-    if not any(entry.pattern == "*" for entry in own):
-        yield {}, GPU
-    else:
-        yield {}, next(entry.name for entry in own if entry.pattern == "*")
+def _rule(offer: Offer, settings: Settings, problems: list[str], *, also_whole: bool) -> dict[str, Any]:
+    rule: dict[str, Any] = {"match": dict(offer.match)} if offer.match else {}
+    rule["resource"] = offer.resource
+    one = offer.shared
+    if one is None:
+        return rule | _placement(settings, offer)
+    rule["replicas"] = one.replicas
+    if _fails_over_one(settings):
+        rule["perContainer"] = 1
+    rule |= _placement(settings, offer)
+    rule |= _mps_edits(settings, offer.resource)
+    if also_whole and offer.resource == one.name:
+        problems.append(f"{one.at}: --also-whole needs another name for what is shared: set renameByDefault")
+    elif also_whole:
+        rule["also"] = [{"resource": one.name}]
+    return rule
 
 
-def _until_all(entries: tuple[Named, ...]) -> Iterator[Named]:
-    for entry in entries:
-        if entry.pattern == "*":
-            return
-        yield entry
-
-
-def _shared(
-    entries: list[Shared], match: dict[str, Any] | None, settings: Settings, problems: list[str], *, also_whole: bool
-) -> Iterator[dict[str, Any]]:
-    """A rule for each line of the sharing block; `match` None: by the profile that the name holds."""
-    by_name: dict[str, Shared] = {}
-    for one in entries:
-        before = by_name.get(one.name)
-        if before is not None and one.devices == "all" == before.devices:
-            if not settings.lenient:
-                problems.append(f"{one.at}: {one.name} is shared by {before.at} already. Remove one of them")
-            elif one.replicas > before.replicas:
-                entries = [other for other in entries if other is not before]
-                by_name[one.name] = one
-            else:
-                entries = [other for other in entries if other is not one]
-            continue
-        by_name.setdefault(one.name, one)
-    # Lines for some devices go before those for all.
-    for one in sorted(entries, key=lambda entry: entry.devices == "all"):
-        base = {"attributes": {"profile": one.name.removeprefix(MIG)}} if match is None else match
-        if settings.sharing[0] == "mps" and isinstance(one.devices, int) and base:
-            problems.append(f"{one.at}: a count does not tell MPS which GPUs of {one.name} are meant. List them")
-        for part in _selections(one, count_by_index=settings.sharing[0] == "mps"):
-            resource = one.rename or one.name
-            rule = {"match": {**base, **part}, "resource": resource, "replicas": one.replicas}
-            if not rule["match"]:
-                del rule["match"]
-            if _fails_over_one(settings):
-                rule["perContainer"] = 1
-            rule |= _placement(settings, base, shared=True)
-            rule |= _mps_edits(settings, resource)
-            if also_whole and resource == one.name:
-                problems.append(f"{one.at}: --also-whole needs another name for what is shared: set renameByDefault")
-            elif also_whole:
-                rule["also"] = [{"resource": one.name}]
-            yield rule
-
-
-def _clashes(made: list[dict[str, Any]], rest: Mapping[str, Any]) -> Iterator[str]:
+def _clashes(rules: list[dict[str, Any]]) -> Iterator[str]:
     """GPUs that are shared and GPUs that are not cannot have one name where they are treated otherwise."""
-    if any(
-        rule["resource"] == rest["resource"]
-        and any(rule.get(key) != rest.get(key) for key in ("perContainer", "placement", "env"))
-        for rule in made
-    ):
-        yield (
-            f"sharing: only some GPUs of {rest['resource']} are shared, and pods would ask for them by the name of the "
-            "others. Set renameByDefault, or rename"
-        )
-
-
-def _selections(one: Shared, *, count_by_index: bool) -> Iterator[dict[str, Any]]:
-    """`count_by_index`: a count is spelled out, for those who must know which GPUs are meant."""
-    if one.devices == "all":
-        yield {}
-    elif isinstance(one.devices, int):
-        yield {"index": [str(number) for number in range(one.devices)]} if count_by_index else {"first": one.devices}
-    else:
-        indexes = [text for text in one.devices if text[0].isdigit()]
-        ids = [text for text in one.devices if not text[0].isdigit()]
-        if indexes:
-            yield {"index": indexes}
-        if ids:
-            yield {"id": ids}
-
-
-def _overlooked(shared: list[Shared], settings: Settings, notes: list[str]) -> list[Shared]:
-    """As NVIDIA's plugin: names of one's own and chosen devices are read and dropped."""
-    _, sharing = settings.sharing
-    by_default = sharing is not None and sharing.rename_by_default
-    kept = []
-    for one in shared:
-        usual = one.name + SUFFIX if by_default else ""
-        if one.rename != usual:
-            notes.append(f"{one.at}: rename is not in force, as in NVIDIA's plugin")
-        if one.devices != "all":
-            notes.append(f"{one.at}: devices is not in force, as in NVIDIA's plugin")
-        kept.append(Shared(one.name, one.replicas, usual, "all", one.at))
-    return kept
+    for rest in (rule for rule in rules if "replicas" not in rule):
+        if any(
+            rule["resource"] == rest["resource"]
+            and "replicas" in rule
+            and any(rule.get(key) != rest.get(key) for key in ("perContainer", "placement", "env"))
+            for rule in rules
+        ):
+            yield (
+                f"sharing: only some GPUs of {rest['resource']} are shared, and pods would ask for them by the name of "
+                "the others. Set renameByDefault, or rename"
+            )
 
 
 def _fails_over_one(settings: Settings) -> bool:
@@ -280,10 +186,11 @@ def _fails_over_one(settings: Settings) -> bool:
     return kind == "mps" if sharing.fail_over_one is None else sharing.fail_over_one
 
 
-def _placement(settings: Settings, match: Mapping[str, Any], *, shared: bool) -> dict[str, Any]:
+def _placement(settings: Settings, offer: Offer) -> dict[str, Any]:
     """The policy is for what is shared and for MIG; whole GPUs are placed by their links."""
-    partitions = "attributes" in match or settings.mig_strategy == "single"
-    chosen = _PLACEMENT[settings.shared_devices_allocation_policy] if shared or partitions else "aligned"
+    chosen = "aligned"
+    if offer.shared is not None or offer.partitions:
+        chosen = _PLACEMENT[settings.shared_devices_allocation_policy]
     return {} if chosen == "aligned" else {"placement": chosen}
 
 
@@ -316,8 +223,3 @@ def _kubelet(settings: Settings, places: Places) -> dict[str, Any]:
     elif socket not in {KUBELET_SOCKET, f"{places.plugin_dir}/kubelet.sock"}:
         kubelet["socket"] = socket
     return kubelet
-
-
-def _glob(pattern: str) -> str:
-    """Theirs know only the star."""
-    return pattern.replace("[", "[[]").replace("?", "[?]")

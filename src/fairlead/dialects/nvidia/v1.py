@@ -96,6 +96,13 @@ class V1(Struct, frozen=True):
     time_slicing: Sharing | None = None
     mps: Sharing | None = None
 
+    @property
+    def sharing(self) -> tuple[str, Sharing | None]:
+        """The block that counts, and its kind."""
+        if self.mps is not None:
+            return "mps", self.mps
+        return ("time-slicing", self.time_slicing) if self.time_slicing is not None else ("none", None)
+
 
 class BadFile(ConfigError):
     exit_code = 1  # as NVIDIA's plugin ends

@@ -1,0 +1,151 @@
+"""Which devices NVIDIA's file offers under which name, and how it shares them: decided here, for all that reads the file.
+
+The plugin makes rules of it, the labels tell it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fairlead.dialects.nvidia.v1 import PREFIX, SUFFIX, V1, Named, Shared, Sharing
+
+GPU = f"{PREFIX}gpu"
+MIG = f"{PREFIX}mig-"
+MIG_TEMPLATE = MIG + "{profile}"
+
+
+class Offer(Struct, frozen=True):
+    """Some devices, by what a rule of ours matches, and their name. First match wins."""
+
+    name: str  # before it is shared; it may hold {profile}
+    match: Mapping[str, Any] = {}
+    shared: Shared | None = None
+    partitions: bool = False  # MIG instances
+
+    @property
+    def resource(self) -> str:
+        """What pods ask for."""
+        return self.shared.rename or self.shared.name if self.shared is not None else self.name
+
+    @property
+    def replicas(self) -> int:
+        return self.shared.replicas if self.shared is not None else 1
+
+
+def in_force(file: V1, *, lenient: bool) -> tuple[V1, list[str]]:
+    """What counts of the file, and notes on what does not. NVIDIA's programs read names and devices, and drop them."""
+    if not lenient:
+        return file, []
+    notes: list[str] = []
+    if file.gpus or file.mig:
+        notes.append("resources in the config file is not in force, as in NVIDIA's plugin")
+    kept = replace(
+        file,
+        gpus=(),
+        mig=(),
+        mps=_plain(file.mps, notes),
+        time_slicing=_plain(file.time_slicing, [] if file.mps is not None else notes),
+    )
+    return kept, notes
+
+
+def _plain(block: Sharing | None, notes: list[str]) -> Sharing | None:
+    if block is None:
+        return None
+    kept: dict[str, Shared] = {}
+    for one in block.resources:
+        usual = one.name + SUFFIX if block.rename_by_default else ""
+        if one.rename != usual:
+            notes.append(f"{one.at}: rename is not in force, as in NVIDIA's plugin")
+        if one.devices != "all":
+            notes.append(f"{one.at}: devices is not in force, as in NVIDIA's plugin")
+        before = kept.get(one.name)
+        if before is None or one.replicas > before.replicas:
+            kept[one.name] = Shared(one.name, one.replicas, usual, "all", one.at)
+    return replace(block, resources=tuple(kept.values()))
+
+
+def list_offers(
+    file: V1, mig_strategy: str, problems: list[str], notes: list[str], *, lenient: bool
+) -> Iterator[Offer]:
+    """Of a file as it is in force. `problems` gets what cannot be, `notes` what has no effect."""
+    kind, sharing = file.sharing
+    shared = list(sharing.resources) if sharing is not None else []
+    used: set[str] = set()
+    for plain in _names(file, mig_strategy):
+        by_profile = plain.name == MIG_TEMPLATE
+        mine = [one for one in shared if (one.name.startswith(MIG) if by_profile else one.name == plain.name)]
+        used |= {one.name for one in mine}
+        yield from _shared(mine, plain, kind, problems)
+        if by_profile or not any(one.devices == "all" for one in mine):
+            yield plain
+    for one in shared:
+        if one.name not in used:
+            text = f"{one.at}: no GPU is offered as {one.name} with --mig-strategy={mig_strategy}"
+            # One file may serve nodes with and without MIG.
+            if not lenient and not one.name.startswith(MIG):
+                problems.append(f"{text}. Correct the name")
+            else:
+                notes.append(f"{text}: it has no effect")
+
+
+def _names(file: V1, mig_strategy: str) -> Iterator[Offer]:
+    """Which devices have which name, before anything is shared."""
+    single = mig_strategy == "single"
+    if mig_strategy != "none":
+        for entry in file.mig:
+            yield Offer(entry.name, {"attributes": {"mig": _glob(entry.pattern)}}, partitions=True)
+    if mig_strategy == "mixed":
+        yield Offer(MIG_TEMPLATE, {"attributes": {"profile": "*"}}, partitions=True)
+    for entry in _until_all(file.gpus):
+        yield Offer(entry.name, {"model": _glob(entry.pattern)}, partitions=single)
+    rest = next((entry.name for entry in file.gpus if entry.pattern == "*"), GPU)
+    yield Offer(rest, partitions=single)
+
+
+def _until_all(entries: Sequence[Named]) -> Iterator[Named]:
+    for entry in entries:
+        if entry.pattern == "*":
+            return
+        yield entry
+
+
+def _shared(entries: list[Shared], plain: Offer, kind: str, problems: list[str]) -> Iterator[Offer]:
+    """An offer for each line of the sharing block; several where a line lists indexes and ids."""
+    whole: dict[str, Shared] = {}
+    for one in entries:
+        if one.devices == "all" and (before := whole.setdefault(one.name, one)) is not one:
+            problems.append(f"{one.at}: {one.name} is shared by {before.at} already. Remove one of them")
+    # Lines for some devices go before those for all.
+    for one in sorted(entries, key=lambda entry: entry.devices == "all"):
+        base = plain.match
+        if plain.name == MIG_TEMPLATE:
+            base = {"attributes": {"profile": one.name.removeprefix(MIG)}}
+        if kind == "mps" and isinstance(one.devices, int) and base:
+            problems.append(f"{one.at}: a count does not tell MPS which GPUs of {one.name} are meant. List them")
+        for part in _selections(one, count_by_index=kind == "mps"):
+            yield Offer(one.name, {**base, **part}, one, plain.partitions)
+
+
+def _selections(one: Shared, *, count_by_index: bool) -> Iterator[dict[str, Any]]:
+    """`count_by_index`: a count is spelled out, for those who must know which GPUs are meant."""
+    if one.devices == "all":
+        yield {}
+    elif isinstance(one.devices, int):
+        yield {"index": [str(number) for number in range(one.devices)]} if count_by_index else {"first": one.devices}
+    else:
+        indexes = [text for text in one.devices if text[0].isdigit()]
+        ids = [text for text in one.devices if not text[0].isdigit()]
+        if indexes:
+            yield {"index": indexes}
+        if ids:
+            yield {"id": ids}
+
+
+def _glob(pattern: str) -> str:
+    """Theirs know only the star."""
+    return pattern.replace("[", "[[]").replace("?", "[?]")
