@@ -50,6 +50,15 @@ def show(look: Look, mig: Mig) -> Shown:
     return Shown(tuple(devices), (*look.problems, *problems))
 
 
+def describe(gpus: Iterable[Gpu], mig: Mig) -> Iterator[Device]:
+    """Each GPU or instance as a device, whether or not it can be offered as it is."""
+    for gpu in gpus:
+        if mig is Mig.NONE or not gpu.mig_enabled:
+            yield _whole(gpu)
+        else:
+            yield from (_part(gpu, instance) for instance in gpu.migs)
+
+
 def _check_single(gpus: list[Gpu]) -> None:
     """Whether all that would be offered is of one kind, so that a pod gets the same whichever it gets."""
     cut = [gpu for gpu in gpus if gpu.mig_enabled]

@@ -58,7 +58,7 @@ def test_a_virtual_gpu_says_who_its_host_is():
     record = bytes([0, 22]) + b"460.16\0\0\0\0" + b"r460_00\0\0\0"
     body = bytes([0x09, 0, 5 + len(record)]) + b"VF" + record
     assert parse_vgpu(config_space(body)) == Vgpu("460.16", "r460_00")
-    labels, _ = make_labels(Facts(vgpus=(Vgpu("460.16", "r460_00"),)), "none", EMPTY)
+    labels, _ = make_labels(Facts(vgpus=(Vgpu("460.16", "r460_00"),)), "none", "none", {})
     assert labels == {
         "nvidia.com/vgpu.present": "true",
         "nvidia.com/vgpu.host-driver-version": "460.16",
@@ -107,7 +107,7 @@ def test_gpus_that_are_handed_through_to_virtual_machines(tmp_path: Path):
     assert [(gpu.bus_id, gpu.name, gpu.memory_bytes) for gpu in look.gpus] == [
         ("0000:07:00.0", "H100 SXM5 80GB", 32 * 2**30)
     ]
-    labels, _ = make_labels(Facts(look, classes=read_classes(look.gpus, str(tmp_path))), "none", EMPTY)
+    labels, _ = make_labels(Facts(look, classes=read_classes(look.gpus, str(tmp_path))), "none", "none", {})
     assert labels["nvidia.com/gpu.product"] == "H100-SXM5-80GB"
     assert labels["nvidia.com/gpu.mode"] == "compute"
     assert labels["nvidia.com/cuda.driver-version.major"] == "unknown"
@@ -149,7 +149,7 @@ def build(compiler: str, directory: Path, source: str) -> str:
 
 def test_a_system_on_a_chip_is_labelled_by_cuda(compiler: str, tmp_path: Path):
     look = cuda.look(build(compiler, tmp_path, CUDA % {"init": 0}))
-    labels, _ = make_labels(Facts(look), "none", EMPTY)
+    labels, _ = make_labels(Facts(look), "none", "none", {})
     assert labels["nvidia.com/gpu.product"] == "Orin"
     assert labels["nvidia.com/gpu.memory"] == "16384"
     assert labels["nvidia.com/gpu.compute.minor"] == "7"

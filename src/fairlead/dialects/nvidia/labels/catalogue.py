@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from fairlead.backends.nvidia.records import Gpu, Look, Mig
-from fairlead.dialects.nvidia.v1 import V1, Sharing
+from fairlead.dialects.nvidia.labels.names import Offered
 from fairlead.model.errors import FairleadError
 
 PREFIX = "nvidia.com/"
@@ -41,8 +41,13 @@ class BadLabels(FairleadError):
     """What is found cannot be labelled."""
 
 
-def make_labels(facts: Facts, strategy: str, file: V1) -> tuple[dict[str, str], list[str]]:
-    """The labels, and what was odd. BadLabels for a setting that cannot be met."""
+def make_labels(
+    facts: Facts, strategy: str, kind: str, offered: Mapping[str, Offered]
+) -> tuple[dict[str, str], list[str]]:
+    """The labels, and what was odd. BadLabels for a setting that cannot be met.
+
+    `kind` is how the config file shares, `offered` what it makes of each GPU and instance, by UUID.
+    """
     labels: dict[str, str] = {}
     notes: list[str] = []
     if facts.timestamp is not None:
@@ -54,8 +59,8 @@ def make_labels(facts: Facts, strategy: str, file: V1) -> tuple[dict[str, str], 
         labels["gpu.machine"] = sanitise(facts.machine)
         labels |= _versions(look)
         labels["mig.capable"] = _yes(any(gpu.mig_capable for gpu in look.gpus))
-        labels["mps.capable"] = _yes(_mps_capable(look.gpus, file))
-        labels |= _resources(look.gpus, strategy, file, notes)
+        labels["mps.capable"] = _yes(_mps_capable(look.gpus, kind))
+        labels |= _resources(look.gpus, strategy, _Names(kind, offered), notes)
         labels["gpu.mode"] = _mode(facts.classes)
         labels |= _clique(facts.cliques)
     labels |= _vgpu(facts.vgpus)
@@ -104,8 +109,8 @@ def _versions(look: Look) -> dict[str, str]:
     }
 
 
-def _mps_capable(gpus: Iterable[Gpu], file: V1) -> bool:
-    if file.mps is None:
+def _mps_capable(gpus: Iterable[Gpu], kind: str) -> bool:
+    if kind != "mps":
         return False
     if any(gpu.mig_enabled for gpu in gpus):
         raise BadLabels("MPS sharing is not supported for mig devices. Turn MIG off, or use time-slicing")
@@ -139,60 +144,75 @@ def _vgpu(vgpus: tuple[Vgpu, ...] | None) -> dict[str, str]:
 # --- GPUs -------------------------------------------------------------------------------------------------------------
 
 
-def _resources(gpus: tuple[Gpu, ...], strategy: str, file: V1, notes: list[str]) -> dict[str, str]:
+def _resources(gpus: tuple[Gpu, ...], strategy: str, names: _Names, notes: list[str]) -> dict[str, str]:
     labels = {} if strategy == "none" else {"mig.strategy": strategy}
-    sharing = _Sharing.of(file)
-    whole = _whole(gpus, sharing, notes)
+    whole = _whole(gpus, names, notes)
     on = [gpu for gpu in gpus if gpu.mig_enabled]
     if strategy == "none" or not on:
         return labels | whole
-    if strategy == "mixed":
-        return labels | whole | _profiles(on, sharing)
-    if trouble := _why_invalid(gpus, on):
+    if strategy == "single" and (trouble := _why_invalid(gpus, on)):
         notes.append(f"--mig-strategy=single does not fit this node: {trouble}")
         arch = _architecture(whole_gpu) if (whole_gpu := _first(gpus)) else {}
         return labels | _invalid(on[0]) | arch
-    return labels | whole | _single(on, sharing)
+    return labels | whole | _cut_up(on, names)
 
 
-class _Sharing(Struct, frozen=True):
-    kind: str = "none"
-    block: Sharing | None = None
+class _Names(Struct, frozen=True):
+    """Under which names GPUs and instances are offered, and what labels say of a name."""
 
-    @classmethod
-    def of(cls, file: V1) -> _Sharing:
-        if file.mps is not None:
-            return cls("mps", file.mps)
-        return cls("time-slicing", file.time_slicing) if file.time_slicing is not None else cls()
+    kind: str
+    offered: Mapping[str, Offered]
 
-    def labels(self, resource: str, product: str, *, whole_of_mig: bool = False) -> dict[str, str]:
-        entry = None
-        if self.block is not None and not whole_of_mig:
-            entry = next((one for one in self.block.resources if one.name == PREFIX + resource), None)
-        shared = "-SHARED" if entry is not None and not entry.rename else ""
-        replicas = entry.replicas if entry is not None else 1
+    def of(self, uuid: str) -> str:
+        return self.offered[uuid].label if uuid in self.offered else GPU
+
+    def labels(self, name: str, product: str, uuids: Iterable[str], *, none: bool = False) -> dict[str, str]:
+        """`none`: no device is offered by this name. Where a pod may get a shared one, the labels say shared."""
+        found = [self.offered[uuid] for uuid in uuids if uuid in self.offered]
+        shared = [] if none else [one for one in found if one.replicas > 1]
+        suffix = "-SHARED" if any(not one.renamed for one in shared) else ""
+        replicas = max((one.replicas for one in shared), default=0 if none else 1)
         return {
-            f"{resource}.replicas": "0" if whole_of_mig else str(replicas),
-            f"{resource}.sharing-strategy": self.kind if entry is not None else "none",
-            f"{resource}.product": product + shared,
+            f"{name}.replicas": str(replicas),
+            f"{name}.sharing-strategy": self.kind if shared else "none",
+            f"{name}.product": product + suffix,
         }
 
 
-def _whole(gpus: Iterable[Gpu], sharing: _Sharing, notes: list[str]) -> dict[str, str]:
+def _whole(gpus: Iterable[Gpu], names: _Names, notes: list[str]) -> dict[str, str]:
     """Of several models, the one with the most GPUs; of equals, the one with the lowest index."""
+    group = _largest(gpus, notes)
+    # One that is not cut speaks for its model.
+    gpu = next((one for one in group if not one.mig_enabled), group[0])
+    mine = [one for one in group if one.mig_enabled or names.of(one.uuid) == GPU]
+    none = gpu.mig_enabled or not mine
+    labels = names.labels(GPU, sanitise(gpu.name), [one.uuid for one in mine], none=none)
+    labels |= _size(GPU, len(mine), gpu) | _architecture(gpu)
+    others: dict[str, list[Gpu]] = {}
+    for one in gpus:
+        if not one.mig_enabled and (name := names.of(one.uuid)) != GPU:
+            others.setdefault(name, []).append(one)
+    for name, offered in others.items():
+        group = _largest(offered, notes)
+        labels |= names.labels(name, sanitise(group[0].name), [one.uuid for one in offered])
+        labels |= _size(name, len(offered), group[0])
+    return labels
+
+
+def _largest(gpus: Iterable[Gpu], notes: list[str]) -> list[Gpu]:
     models: dict[str, list[Gpu]] = {}
     for gpu in gpus:
         models.setdefault(gpu.name, []).append(gpu)
     if len(models) > 1:
         notes.append(f"there are GPUs of {len(models)} models; the labels are those of the most numerous")
-    group = max(models.values(), key=len)
-    # One that is not cut speaks for its model.
-    gpu = next((one for one in group if not one.mig_enabled), group[0])
-    labels = sharing.labels(GPU, sanitise(gpu.name), whole_of_mig=gpu.mig_enabled)
-    labels["gpu.count"] = str(len(group))
+    return max(models.values(), key=len)
+
+
+def _size(name: str, count: int, gpu: Gpu) -> dict[str, str]:
+    labels = {f"{name}.count": str(count)}
     if gpu.memory_bytes:
-        labels["gpu.memory"] = str(gpu.memory_bytes // _MIB)
-    return labels | _architecture(gpu)
+        labels[f"{name}.memory"] = str(gpu.memory_bytes // _MIB)
+    return labels
 
 
 def _first(gpus: Iterable[Gpu]) -> Gpu | None:
@@ -241,31 +261,23 @@ def _invalid(gpu: Gpu) -> dict[str, str]:
     }
 
 
-def _single(on: list[Gpu], sharing: _Sharing) -> dict[str, str]:
-    pairs = list(_instances(on))
-    gpu, mig = pairs[0]
-    return _instance(GPU, gpu, mig, len(pairs), sharing)
-
-
-def _profiles(on: list[Gpu], sharing: _Sharing) -> dict[str, str]:
+def _cut_up(on: list[Gpu], names: _Names) -> dict[str, str]:
+    """By the names under which instances are offered: one for all, or one for each profile."""
     labels: dict[str, str] = {}
     kinds: dict[str, list[tuple[Gpu, Mig]]] = {}
-    for gpu, mig in _instances(on):
-        kinds.setdefault(mig.resource_profile, []).append((gpu, mig))
-    for profile, pairs in kinds.items():
-        gpu, mig = pairs[0]
-        labels |= _instance(f"mig-{profile}", gpu, mig, len(pairs), sharing)
+    for gpu in on:
+        for mig in gpu.migs:
+            kinds.setdefault(names.of(mig.uuid), []).append((gpu, mig))
+    for name, pairs in kinds.items():
+        labels |= _instances(name, pairs, names)
     return labels
 
 
-def _instances(on: Iterable[Gpu]) -> Iterator[tuple[Gpu, Mig]]:
-    return ((gpu, mig) for gpu in on for mig in gpu.migs)
-
-
-def _instance(resource: str, gpu: Gpu, mig: Mig, count: int, sharing: _Sharing) -> dict[str, str]:
+def _instances(name: str, pairs: list[tuple[Gpu, Mig]], names: _Names) -> dict[str, str]:
+    gpu, mig = pairs[0]
     cut = mig.slice
     numbers: Mapping[str, int] = {
-        "count": count,
+        "count": len(pairs),
         "memory": cut.memory_mib,
         "multiprocessors": cut.multiprocessors,
         "slices.gi": cut.gi_slices,
@@ -277,5 +289,5 @@ def _instance(resource: str, gpu: Gpu, mig: Mig, count: int, sharing: _Sharing) 
         "engines.ofa": cut.ofas,
     }
     product = f"{sanitise(gpu.name)}-MIG-{mig.resource_profile}"
-    labels = sharing.labels(resource, product)
-    return labels | {f"{resource}.{name}": str(number) for name, number in numbers.items()}
+    labels = names.labels(name, product, [one.uuid for _, one in pairs])
+    return labels | {f"{name}.{key}": str(number) for key, number in numbers.items()}

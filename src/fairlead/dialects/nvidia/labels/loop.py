@@ -21,8 +21,11 @@ from fairlead.dialects.nvidia import v1
 from fairlead.dialects.nvidia.labels import machine
 from fairlead.dialects.nvidia.labels.catalogue import Facts, make_labels
 from fairlead.dialects.nvidia.labels.flags import FLAGS, OWN
+from fairlead.dialects.nvidia.labels.names import find_offered
 from fairlead.dialects.nvidia.labels.outputs import FeatureOutput, FileOutput, NodeOutput, Output
+from fairlead.dialects.nvidia.offers import Offer, in_force, list_offers
 from fairlead.dialects.nvidia.settings import resolve
+from fairlead.dialects.nvidia.v1 import BadFile
 from fairlead.model.errors import BackendError
 from fairlead.model.ports import Clock
 
@@ -51,7 +54,9 @@ class Settings(Struct, frozen=True):
     pod_name: str
     to_node: bool
     host_root: str
-    file: v1.V1
+    sharing: str = "none"
+    offers: tuple[Offer, ...] = ()
+    notes: tuple[str, ...] = ()  # what of the config file has no effect
 
 
 def read_settings(args: Sequence[str], environ: Mapping[str, str]) -> Settings | str:
@@ -61,10 +66,15 @@ def read_settings(args: Sequence[str], environ: Mapping[str, str]) -> Settings |
         return goflags.usage("fairlead nvidia labels", "Labels the node with what its GPUs are.", (*FLAGS, *OWN))
     if parsed.rest and not parsed.values["lenient"]:
         raise BadFlag(f"{parsed.rest[0]!r} is no flag: it and all after it would be passed over")
-    path = str(parsed.values["config-file"])
-    file = v1.load(path, lenient=bool(parsed.values["lenient"])) if path else v1.EMPTY
+    path, lenient = str(parsed.values["config-file"]), bool(parsed.values["lenient"])
+    file, notes = in_force(v1.load(path, lenient=lenient) if path else v1.EMPTY, lenient=lenient)
     values: dict[str, Any] = resolve((*FLAGS, *OWN), parsed, file)
-    made = Settings(**{key: values[key] for key in Settings.__struct_fields__ if key != "file"}, file=file)
+    problems: list[str] = []
+    values["offers"] = tuple(list_offers(file, values["mig_strategy"], problems, notes, lenient=lenient))
+    if problems:
+        raise BadFile(path, problems)
+    values |= {"sharing": file.sharing[0], "notes": tuple(notes)}
+    made = Settings(**{key: values[key] for key in Settings.__struct_fields__})
     if made.device_discovery_strategy not in _STRATEGIES:
         words = " or ".join(_STRATEGIES)
         raise BadFlag(f"invalid --device-discovery-strategy option {made.device_discovery_strategy}. Use {words}")
@@ -158,8 +168,9 @@ async def run(settings: Settings, output: Output, clock: Clock, stop: asyncio.Ev
             facts = await _unless(stop, reader.facts())
             if facts is None:
                 return
-            labels, notes = make_labels(facts, settings.mig_strategy, settings.file)
-            for text in notes:
+            offered = find_offered(facts.look, settings.mig_strategy, settings.offers)
+            labels, notes = make_labels(facts, settings.mig_strategy, settings.sharing, offered)
+            for text in (*settings.notes, *notes):
                 if text not in told:
                     told.add(text)
                     note(text)
