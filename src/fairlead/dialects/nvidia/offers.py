@@ -1,6 +1,6 @@
-"""Which devices NVIDIA's file offers under which name, and how it shares them: decided here, for all that reads the file.
+"""Which devices NVIDIA's config file offers under which name, and how it shares them. Pure.
 
-The plugin makes rules of it, the labels tell it. Pure.
+Decided here for all that read the file: the plugin makes rules of it, the labels tell it.
 """
 
 from __future__ import annotations
@@ -117,9 +117,11 @@ def _until_all(entries: Sequence[Named]) -> Iterator[Named]:
 def _shared(entries: list[Shared], plain: Offer, kind: str, problems: list[str]) -> Iterator[Offer]:
     """An offer for each line of the sharing block; several where a line lists indexes and ids."""
     whole: dict[str, Shared] = {}
-    for one in entries:
-        if one.devices == "all" and (before := whole.setdefault(one.name, one)) is not one:
-            problems.append(f"{one.at}: {one.name} is shared by {before.at} already. Remove one of them")
+    problems += [
+        f"{one.at}: {one.name} is shared by {before.at} already. Remove one of them"
+        for one in entries
+        if one.devices == "all" and (before := whole.setdefault(one.name, one)) is not one
+    ]
     # Lines for some devices go before those for all.
     for one in sorted(entries, key=lambda entry: entry.devices == "all"):
         base = plain.match

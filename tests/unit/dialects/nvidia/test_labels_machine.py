@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from fairlead.backends.nvidia import cuda
 from fairlead.dialects.nvidia.labels.catalogue import Facts, Vgpu, family, make_labels, sanitise
 from fairlead.dialects.nvidia.labels.machine import look_at_vfio, parse_vgpu, read_classes, read_machine, read_vgpus
-from fairlead.dialects.nvidia.v1 import EMPTY
 from fairlead.model.errors import BackendError
 
 
