@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from fairlead.app.questions import itself
 from fairlead.model.errors import UsageError
 from fairlead.standin import Pod
 from tests.campaign import drill
@@ -277,8 +278,8 @@ class Troubled(Node):
         drill.MOOD.fails = drill.MOOD.hangs = False
 
     async def _on_status(self, rng: random.Random) -> None:
-        await self.daemon._tell_status({})
-        await self.daemon._tell_journal({"count": rng.randint(0, 2000)})
+        await self.daemon.questions.told()
+        await self.daemon.questions.journal({"count": rng.randint(0, 2000)}, itself())
 
     # --- Pods -----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from fairlead.app.source import Source, Tempo
 from fairlead.backends import registry
 from fairlead.config.load import build
 from fairlead.dialects.nvidia.meaning import read
+from fairlead.kubelet.caller import Caller
 from fairlead.kubelet.service import Service, make_offer
 from fairlead.model.clock import SystemClock
 from fairlead.model.inventory import Inventory
@@ -75,7 +76,7 @@ def _compare(seen: Seen, resource: Resource, recorded: Recorded, source: Source)
     if recorded.devices is not None and ours != theirs:
         seen.verdict.faults.append(f"{resource.name}: lists {ours[:3]}…, not {theirs[:3]}…")
     outfit = make_outfit(lambda: {"nvidia": source})
-    service = Service(Latest(make_offer(resource)), outfit, lambda *_args, **_keys: None, lambda _change: None)
+    service = Service(Latest(make_offer(resource)), outfit, lambda *_args, **_keys: None, Caller(lambda _change: None))
     if recorded.options is not None:
         options = service.options()
         told = {

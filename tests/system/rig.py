@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.app.daemon import Daemon
+from fairlead.app.questions import itself
 from fairlead.config.load import Loaded, load
 from fairlead.kubelet.lifecycle import Phase
 from fairlead.model.clock import SystemClock
@@ -111,7 +112,7 @@ class Node:
             await task
 
     async def steer(self, **order: Any) -> str:
-        return str(await self.daemon._steer({"ask": "steer", **order}))
+        return str(await self.daemon.questions.steer({"ask": "steer", **order}, itself()))
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from fairlead.testing import Kubelet
 
 
 async def problems(at: Desk) -> list[str]:
-    told: dict[str, Any] = await at.node.daemon._tell_status({})
+    told: dict[str, Any] = await at.node.daemon.questions.told()
     return [str(problem) for problem in told["problems"]]
 
 

@@ -49,7 +49,7 @@ async def test_without_pod_resources_slots_leave_when_the_kubelets_checkpoint_sh
         await node.ready()
         told = await node.until_fact("holders-unknown")
         assert f"hostPath: {{path: {nowhere.parent}}}" in str(told.keys["reason"])
-        assert f"mountPath: {nowhere.parent}" in report.status(node.daemon)["holders_problem"]
+        assert f"mountPath: {nowhere.parent}" in report.status(node.daemon, node.daemon.holdings)()["holders_problem"]
         pod = await kubelet.run_pod("holds", {"main": {GPU: 1}})
         (held,) = pod.containers["main"].devices[GPU]
         free = next(one for one in node.ids() if one != held)

@@ -129,6 +129,7 @@ async def test_a_daemon_needs_no_root_in_a_directory_it_may_write(kubelet: Kubel
         "import os, yaml, fairlead.cli.run, fairlead.app.daemon, fairlead.backends.sim.backend\n"
         "import difflib, fairlead.backends.sim.library, fairlead.config.load\n"
         "from fairlead.backends import registry; registry.kinds()\n"
+        "from fairlead.app.warm import load_ahead; load_ahead()\n"
         f"from fairlead.backends.sim import open_backend; open_backend({{'fleet': 'h100x8'}}, None)\n"
         f"os.setgid({nobody.pw_gid}); os.setuid({nobody.pw_uid})\n"
         f"from fairlead.cli import main; main(['run', '--config', {config!r}])"
@@ -214,3 +215,32 @@ async def test_an_oversize_list_is_refused_with_the_arithmetic_and_others_go_on(
         assert "65536" in line
         await kubelet.wait_for_allocatable(GPU, 7)
         assert "example.com/many" not in kubelet.node().capacity
+
+
+async def test_who_gave_an_order_is_in_the_log(kubelet: Kubelet, kubelet_root: Path):
+    socket = f"{kubelet_root}/fl.sock"
+    async with program("-m", "fairlead", "run", "--config", write_config(kubelet_root, kubelet)) as daemon:
+        await kubelet.wait_for_allocatable(GPU, 8)
+        for words in (("sim", "fail", "3", "xid=79"), ("clear", "3")):
+            code, _, err = await fairlead(*words, "--socket", socket)
+            assert code == 0, err
+        assert f"uid={os.getuid()} pid=" in await daemon.says('ordered order="fail 3"')
+        assert f"uid={os.getuid()} pid=" in await daemon.says("ordered order=clear")
+        code, out, _ = await fairlead("journal", "--socket", socket)
+        assert "ordered order=clear" in out
+
+
+@pytest.mark.parametrize("place", ["/proc/fairlead/fl.sock", "{root}/file/fl.sock"])
+async def test_a_host_without_a_place_for_the_status_socket_is_served_all_the_same(
+    kubelet: Kubelet, kubelet_root: Path, place: str
+):
+    """A root file system that is read-only gives the same error as /proc does: no directory can be made."""
+    (kubelet_root / "file").write_text("")
+    config = write_config(kubelet_root, kubelet)
+    words = ("run", "--config", config, "--status-socket", place.format(root=kubelet_root))
+    async with program("-m", "fairlead", *words) as daemon:
+        line = await daemon.says("problem topic=status")
+        assert place.format(root=kubelet_root) in line
+        await kubelet.wait_for_allocatable(GPU, 8)
+        daemon.send(signal.SIGTERM)
+        assert await daemon.ends() == 0

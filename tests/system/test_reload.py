@@ -152,12 +152,12 @@ async def test_a_new_configuration_is_no_cure(kubelet: Kubelet, kubelet_root: Pa
         await node.reload()
         await node.until_fact("config-applied")
         first = node.daemon.sources.live["sim"]
-        assert (await node.daemon._tell_status({}))["resources"][0]["healthy"] == 7
+        assert (await node.daemon.questions.told())["resources"][0]["healthy"] == 7
         node.write(SIM.replace("fleet: h100x8", "fleet: h100x8\n    speed: 2"))
         await node.reload()
         assert node.daemon.sources.live["sim"] is not first
         await node.daemon.sources.live["sim"].first_scan.wait()
-        assert (await node.daemon._tell_status({}))["resources"][0]["healthy"] == 7
+        assert (await node.daemon.questions.told())["resources"][0]["healthy"] == 7
         assert kubelet.node().allocatable == {GPU: 7}
 
 
@@ -276,7 +276,7 @@ async def test_a_changed_file_is_noticed_also_through_a_swapped_link(tmp_path: P
 
 
 async def _problems(node: Node) -> list[str]:
-    return list((await node.daemon._tell_status({}))["problems"])
+    return list((await node.daemon.questions.told())["problems"])
 
 
 def _registrations(kubelet: Kubelet) -> int:

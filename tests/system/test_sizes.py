@@ -95,7 +95,7 @@ def check_ids_are_theirs(size: Size, at: Desk) -> None:
 
 def check_growth_is_told(size: Size, at: Desk) -> None:
     told = [fact.keys for fact in at.node.facts if fact.kind == "unit-grown"]
-    shown = show.status(report.status(at.node.daemon))
+    shown = show.status(report.status(at.node.daemon, at.node.daemon.holdings)())
     if size.unit_mib == size.usual_mib:
         assert (told, "a unit is" in shown) == ([], False)
         return

@@ -58,12 +58,12 @@ async def test_nothing_is_registered_before_it_may_and_the_reason_is_told(kubele
     async with serving(kubelet, plugin) as (daemon, facts):
         await asked_again(plugin)
         assert registered(kubelet) == 0
-        (line,) = (await daemon._tell_status({}))["resources"]
+        (line,) = (await daemon.questions.told())["resources"]
         assert (line["phase"], line["reason"]) == ("register", "the driver to load")
         plugin.reason = None
         await kubelet.wait_for_allocatable(LED, 1)
         assert [fact.keys["reason"] for fact in facts if fact.kind == "waiting"] == ["the driver to load"]
-        (line,) = (await daemon._tell_status({}))["resources"]
+        (line,) = (await daemon.questions.told())["resources"]
         assert line["reason"] == ""
 
 

@@ -12,16 +12,17 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fairlead.app.holders import Holders, cure
 from fairlead.app.opening import entries, open_backends, tempo_of
 from fairlead.app.outfit import make_outfit
+from fairlead.app.questions import Questions
 from fairlead.app.reload import FileWatch, Reloads, needs_restart
 from fairlead.app.signals import Signals
 from fairlead.app.sources import Sources
 from fairlead.app.stock import Ledger, inventory_of, preparing
+from fairlead.app.warm import load_ahead, warm_up
 from fairlead.config.load import Loaded, needs_cluster
 from fairlead.config.spec import Registration
 from fairlead.kubelet.podresources import DEADLINE_S, Holdings, Unknown
@@ -30,10 +31,10 @@ from fairlead.kubelet.supervisor import Supervisor
 from fairlead.kubelet.unit import Place
 from fairlead.model.clock import SystemClock
 from fairlead.model.edits import Grant
-from fairlead.model.errors import BackendError, FairleadError, HostError, Oversize, UsageError
+from fairlead.model.errors import BackendError, FairleadError, HostError, Oversize
 from fairlead.model.inventory import EMPTY
-from fairlead.model.names import DeviceId, ResourceName, socket_name
-from fairlead.model.ports import Backend, Clock, Steers
+from fairlead.model.names import ResourceName, socket_name
+from fairlead.model.ports import Backend, Clock
 from fairlead.model.resource import Resource
 from fairlead.observe.control import Control
 from fairlead.observe.journal import Journal
@@ -71,6 +72,7 @@ class Daemon:
         self.inventory = EMPTY
         self.ledger = Ledger()
         self.holders = Holders(self.clock)
+        self.questions = Questions(self)
         self._given = backends
         self._reload = reload
         self._reloads = Reloads(reload, self._adopt, partial(self._note, "config"), self.clock)
@@ -111,18 +113,18 @@ class Daemon:
 
     async def run(self) -> None:
         """Raises HostError or ConfigError if it cannot start at all."""
+        asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
         backends = self._given if self._given is not None else open_backends(self.loaded, self.clock)
         upward = self._open_upward(self.loaded)
         self._enter_directory()
-        control = self._control()
+        control = await self._open_control()
         try:
-            if control is not None:
-                await control.start()
             with Signals(self.stop, partial(self.reload, fresh=True)):
                 self.journal.record(
                     "started", pid=os.getpid(), config=self.loaded.source, directory=str(self.directory)
                 )
                 self.sources.start(backends, tempo_of(self.loaded.config))
+                load_ahead(cluster=upward is not None)  # while the backends scan
                 self._spawn("sockets", self._watch.run())
                 self._spawn("first-scan", self._await_first_scan())
                 self._spawn("holders", self.holders.follow(self.ledger, lambda: self.loaded.config, self.refresh))
@@ -148,6 +150,22 @@ class Daemon:
             ) from error
         self._lock.acquire(_command())
 
+    async def _open_control(self) -> Control | None:
+        """Its own socket. A host that has no place for it keeps nobody from serving devices."""
+        path = self.loaded.config.status.socket
+        if not path:
+            return None
+        control = self.questions.control(Path(path))
+        try:
+            await control.start()
+        except HostError as error:
+            if control.taken:
+                self._lock.release()
+                raise
+            self._note("status", f"{error}. `fairlead status` does not reach this daemon")
+            return None
+        return control
+
     async def _end(self, control: Control | None) -> None:
         await self.supervisor.stop()
         await self._reloads.stop()
@@ -171,6 +189,12 @@ class Daemon:
             self.journal.record("task-crashed", task=task.get_name(), reason=reason)
             self._note(task.get_name(), f"the task {task.get_name()!r} has ended: {reason}. Restart the daemon")
 
+    def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """What asyncio could tell nobody else: a fact, in place of its traceback."""
+        error = context.get("exception")
+        reason = f"{type(error).__name__}: {error}" if error is not None else ""
+        self.journal.record("loop-error", what=str(context.get("message", ""))[:200], reason=reason[:500])
+
     # --- From devices to resources --------------------------------------------------------------------------------
 
     async def _await_first_scan(self) -> None:
@@ -193,7 +217,7 @@ class Daemon:
             return
         if not self.supervisor.units:
             self.journal.record("nothing-offered", reason=self.why_nothing())
-        asyncio.get_running_loop().call_later(WARM_UP_AFTER_S, _warm_up)
+        asyncio.get_running_loop().call_later(WARM_UP_AFTER_S, warm_up)
         # Pods may hold what an earlier daemon offered under other rules.
         await self.read_holders()
         if unmounted := cure(self.loaded.config):
@@ -323,62 +347,9 @@ class Daemon:
             self._ready = self._spoken  # else the first scan settles, with these rules
         self.settle()
 
-    # --- Its own socket -------------------------------------------------------------------------------------------
-
-    def _control(self) -> Control | None:
-        path = self.loaded.config.status.socket
-        if not path:
-            return None
-        handlers = {
-            "status": self._tell_status,
-            "explain": self._tell_explanation,
-            "journal": self._tell_journal,
-            "clear": self._clear,
-            "steer": self._steer,
-        }
-        return Control(Path(path), handlers)
-
-    async def _tell_status(self, _request: Mapping[str, Any]) -> Any:
-        await self.read_holders()
-        return _report().status(self)
-
-    async def _tell_explanation(self, request: Mapping[str, Any]) -> Any:
-        await self.read_holders()
-        return _report().explain_live(self, str(request.get("resource", "")), int(request.get("count", 1)))
-
-    async def _tell_journal(self, request: Mapping[str, Any]) -> Any:
-        facts = self.journal.tail(int(request.get("count", 100)), after=int(request.get("after", -1)))
-        return [{"seq": fact.seq, "at_s": fact.at_s, "event": fact.kind, **fact.keys} for fact in facts]
-
-    async def _clear(self, request: Mapping[str, Any]) -> Any:
-        device = _report().find_device(self.inventory, str(request.get("device", "")))
-        code = request.get("code")
-        self.sources.speaking[device.backend].clear(DeviceId(device.id), str(code) if code else None)
-        self.settle()
-        return _report().device_line(self.inventory, device.id)
-
-    async def _steer(self, request: Mapping[str, Any]) -> Any:
-        order = {key: value for key, value in request.items() if key != "ask"}
-        for source in self.sources.live.values():
-            if isinstance(source.backend, Steers):
-                return source.backend.steer(order)
-        raise UsageError("no backend of this daemon takes orders. Only a simulated one does")
-
 
 def _command() -> str:
     return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
-
-
-def _report() -> ModuleType:
-    from fairlead.app import report  # noqa: PLC0415 - for those who ask; registering needs it not
-
-    return report
-
-
-def _warm_up() -> None:
-    from fairlead.app.warm import warm_up  # noqa: PLC0415 - registering comes first
-
-    warm_up()
 
 
 def _lock_name(instance: str) -> str:

@@ -6,7 +6,7 @@ Plain data, ready for JSON; `cli` draws tables from it. Reads, never changes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairlead._version import __version__
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from fairlead.kubelet.unit import Unit
 
 
-def status(daemon: Daemon) -> dict[str, Any]:
-    known = isinstance(daemon.holdings, Holdings)
-    holders = daemon.holdings.by_slot if isinstance(daemon.holdings, Holdings) else {}
-    units = daemon.supervisor.units
-    return {
+def status(daemon: Daemon, holdings: Holdings | Unknown) -> Callable[[], dict[str, Any]]:
+    """What is true now; counted and written out by whoever calls the answer, on a thread of its own if it likes."""
+    holders = holdings.by_slot if isinstance(holdings, Holdings) else {}
+    units = [(unit.resource, _unit(unit)) for unit in daemon.supervisor.units.values()]
+    inventory, assignment = daemon.inventory, daemon.ledger.assignment
+    wall_s = daemon.clock.now() - daemon.clock.monotonic()
+    found = {
         "version": __version__,
         "pid": os.getpid(),
         "instance": daemon.loaded.config.instance,
@@ -40,8 +42,8 @@ def status(daemon: Daemon) -> dict[str, Any]:
         "now_s": daemon.clock.now(),
         "config": daemon.loaded.source,
         "directory": str(daemon.directory),
-        "holders_known": known,
-        "holders_problem": "" if isinstance(daemon.holdings, Holdings) else _unknown(daemon),
+        "holders_known": isinstance(holdings, Holdings),
+        "holders_problem": "" if isinstance(holdings, Holdings) else cure(daemon.loaded.config) or holdings.reason,
         "backends": [
             {
                 "name": source.name,
@@ -51,21 +53,18 @@ def status(daemon: Daemon) -> dict[str, Any]:
             }
             for source in daemon.sources.speaking.values()
         ],
-        "devices": _devices(
-            daemon.inventory,
-            daemon.ledger.assignment,
-            [unit.resource for unit in units.values()],
-            holders,
-            daemon.clock.now() - daemon.clock.monotonic(),
-        ),
-        "resources": [_resource(unit, holders) for unit in units.values()],
-        "problems": _problems(daemon),
     }
+    problems = _problems(daemon)
 
+    def write_out() -> dict[str, Any]:
+        return {
+            **found,
+            "devices": _devices(inventory, assignment, [resource for resource, _ in units], holders, wall_s),
+            "resources": [_resource(resource, holders) | facts for resource, facts in units],
+            "problems": problems,
+        }
 
-def _unknown(daemon: Daemon) -> str:
-    assert isinstance(daemon.holdings, Unknown)
-    return cure(daemon.loaded.config) or daemon.holdings.reason
+    return write_out
 
 
 def _problems(daemon: Daemon) -> list[str]:
@@ -81,18 +80,22 @@ def _problems(daemon: Daemon) -> list[str]:
     return problems or [why for why in [daemon.why_nothing()] if why]
 
 
-def _resource(unit: Unit, holders: Mapping[tuple[ResourceName, SlotId], Holder]) -> dict[str, Any]:
-    resource = unit.resource
+def _resource(resource: Resource, holders: Mapping[tuple[ResourceName, SlotId], Holder]) -> dict[str, Any]:
     retired = sum(slot.retired_s is not None for slot in resource.slots)
     return {
-        "name": unit.name,
+        "name": resource.name,
         "slots": len(resource.slots) - retired,
         "healthy": sum(resource.usable(slot) for slot in resource.slots),
-        "held": sum((unit.name, slot.id) in holders for slot in resource.slots),
+        "held": sum((resource.name, slot.id) in holders for slot in resource.slots),
         "retired": retired,
         "unit_bytes": resource.unit_bytes,
         "note": resource.note,
         "placement": resource.strategy.value,
+    }
+
+
+def _unit(unit: Unit) -> dict[str, Any]:
+    return {
         "list_bytes": len(unit.offer.frame),
         "socket": str(unit.socket),
         "phase": unit.life.phase.value,
@@ -213,14 +216,18 @@ def _hit(hit: Hit) -> dict[str, Any]:
     return {"resource": hit.resource, "rule": hit.label if hit.rule is not None else None, "reason": hit.reason}
 
 
-def explain_live(daemon: Daemon, name: str, count: int) -> dict[str, Any]:
-    """The choice for a request that came now: free slots only, as the kubelet would offer them."""
+def explain_live(daemon: Daemon, name: str, count: int, holdings: Holdings | Unknown) -> Callable[[], dict[str, Any]]:
+    """The choice for a request that came now: free slots only, as the kubelet would offer them. As `status`."""
     resource = pick_resource([unit.resource for unit in daemon.supervisor.units.values()], name)
-    held = daemon.holdings.of(resource.name) if isinstance(daemon.holdings, Holdings) else frozenset()
-    answer = explain(resource, count, held)
-    if not isinstance(daemon.holdings, Holdings):
-        answer["notes"].append(f"who holds what is unknown ({daemon.holdings.reason}): every slot counts as free")
-    return answer
+
+    def write_out() -> dict[str, Any]:
+        held = holdings.of(resource.name) if isinstance(holdings, Holdings) else frozenset()
+        answer = explain(resource, count, held)
+        if not isinstance(holdings, Holdings):
+            answer["notes"].append(f"who holds what is unknown ({holdings.reason}): every slot counts as free")
+        return answer
+
+    return write_out
 
 
 def pick_resource(resources: Sequence[Resource], name: str) -> Resource:

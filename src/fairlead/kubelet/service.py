@@ -33,7 +33,7 @@ from fairlead.model.names import DeviceId, SlotId
 from fairlead.model.resource import Resource, Slot
 from fairlead.policy import budget
 from fairlead.wire import deviceplugin as dp
-from fairlead.wire.rpc import Call, Method, RpcError, Status
+from fairlead.wire.rpc import Call, Method, Peer, RpcError, Status
 
 if TYPE_CHECKING:
     from fairlead.policy.placement import Choice
@@ -100,14 +100,24 @@ class Outfit(Struct, frozen=True):
     assigns: Callable[[], Assigns | None] = lambda: None
 
 
+class Callers(Protocol):
+    """Wants to know who calls: the kubelet, or another program that found our socket."""
+
+    def asked_options(self, peer: Peer) -> None: ...
+
+    def opened_stream(self, peer: Peer) -> Callable[[], None]:
+        """A stream is open. What is returned is called when it has ended."""
+        ...
+
+
 class Service:
     """Serves one resource. `offers` is followed by every stream with its own cursor."""
 
-    def __init__(self, offers: Latest[Offer], outfit: Outfit, record: Record, on_stream: Callable[[int], None]) -> None:
+    def __init__(self, offers: Latest[Offer], outfit: Outfit, record: Record, callers: Callers) -> None:
         self._offers = offers
         self._outfit = outfit
         self._record = record
-        self._on_stream = on_stream  # +1 opened, -1 closed
+        self._callers = callers
 
     def handlers(self) -> Mapping[Method[Any, Any], Callable[..., Any]]:
         return {
@@ -118,13 +128,15 @@ class Service:
             dp.PRE_START_CONTAINER: self.prepare,
         }
 
-    def options(self, _request: dp.Empty | None = None, _call: Call | None = None) -> dp.DevicePluginOptions:
+    def options(self, _request: dp.Empty | None = None, call: Call | None = None) -> dp.DevicePluginOptions:
+        if call is not None:
+            self._callers.asked_options(call.peer)
         # Asked once per registration. Preferences are always available: devices may join a list of one later.
         prepare = self._offers.value.resource.prepare
         return dp.DevicePluginOptions(pre_start_required=prepare, get_preferred_allocation_available=True)
 
-    async def list_and_watch(self, _request: dp.Empty, _call: Call) -> AsyncIterator[bytes]:
-        self._on_stream(+1)
+    async def list_and_watch(self, _request: dp.Empty, call: Call) -> AsyncIterator[bytes]:
+        closed = self._callers.opened_stream(call.peer)
         sent: bytes | None = None
         try:
             async for offer in self._offers.follow():
@@ -133,7 +145,7 @@ class Service:
                     sent = offer.frame
                     yield offer.frame
         finally:
-            self._on_stream(-1)
+            closed()
 
     def prefer(
         self, request: dp.PreferredAllocationRequest, _call: Call

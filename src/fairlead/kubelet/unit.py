@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlead.kubelet import lifecycle as lc
+from fairlead.kubelet.caller import Caller
 from fairlead.kubelet.service import Offer, Outfit, Record, Service, make_offer
 from fairlead.kubelet.sockets import DirectoryLock, Identity, SocketWatch, identity
 from fairlead.model.errors import HostError, Oversize
@@ -48,12 +49,28 @@ class Place(Struct, frozen=True):
     socket_name: Callable[[ResourceName], str] = socket_name
 
 
+class Shortage:
+    """What a listener says: connections cannot be accepted, and why; or, without a reason, they can again."""
+
+    def __init__(self, record: Record, socket: Path) -> None:
+        self._record = record
+        self._socket = str(socket)
+
+    def __call__(self, reason: str) -> None:
+        if reason:
+            hint = "connections wait until some are free. Raise the limit on open files of the daemon"
+            self._record("out-of-descriptors", socket=self._socket, reason=f"{reason}: {hint}")
+        else:
+            self._record("descriptors-free", socket=self._socket)
+
+
 class _Serving(Struct, frozen=True):
     """One generation of a server: closed and replaced as a whole."""
 
     server: Server
     offers: Latest[Offer]
     service: Service
+    caller: Caller
     identity: Identity | None
 
 
@@ -157,11 +174,12 @@ class Unit:
     async def _bind(self) -> None:
         await self._close()
         offers = Latest(self.offer)
-        service = Service(offers, self._outfit, self._place.record, self._on_stream)
+        caller = Caller(self._on_stream)
+        service = Service(offers, self._outfit, self._place.record, caller)
         handlers = dict(service.handlers())
         if self.life.watched:
-            handlers |= self._watched_handlers()
-        server = Server(handlers, on_error=self._on_error)
+            handlers |= self._watched_handlers(caller)
+        server = Server(handlers, on_error=self._on_error, on_shortage=Shortage(self._place.record, self.socket))
         try:
             self._lock.acquire(self._place.whose)
             listening = listen(self.socket)
@@ -169,7 +187,7 @@ class Unit:
             self._post(lc.BindFailed(str(error)))
             return
         # Before the first await: what is cancelled from here on is closed as a whole.
-        self._serving = _Serving(server, offers, service, self._place.watch.expect(self.socket.name))
+        self._serving = _Serving(server, offers, service, caller, self._place.watch.expect(self.socket.name))
         await server.start(listening)
         offers.set(self.offer)  # something may have been published meanwhile
         self._post(lc.Bound())
@@ -215,8 +233,10 @@ class Unit:
                     resource_name=self.name,
                     options=serving.service.options(),
                 )
+                serving.caller.registering(channel.peer.pid)
                 await channel.unary(dp.REGISTER, request, timeout_s=REGISTER_DEADLINE_S)
             finally:
+                serving.caller.registered()
                 await channel.close()
         except RpcError as error:
             answer: lc.Event = lc.RegisterFailed(_explain(error))
@@ -238,18 +258,20 @@ class Unit:
         self.waits_for = reason
         return bool(reason)
 
-    def _watched_handlers(self) -> dict[Method[Any, Any], Callable[..., Any]]:
+    def _watched_handlers(self, caller: Caller) -> dict[Method[Any, Any], Callable[..., Any]]:
         """What the plugin watcher asks: who are you, and did it work."""
         from fairlead.wire import pluginregistration as pr  # noqa: PLC0415 - the usual way to register needs it not
 
-        async def info(_request: pr.InfoRequest, _call: Call) -> pr.PluginInfo:
+        async def info(_request: pr.InfoRequest, call: Call) -> pr.PluginInfo:
             if await self._must_wait():  # the kubelet asks again, each time a little later
                 raise RpcError(Status.UNAVAILABLE, self.waits_for)
+            caller.registering(call.peer.pid)
             return pr.PluginInfo(
                 type="DevicePlugin", name=self.name, endpoint=str(self.socket), supported_versions=(dp.VERSION,)
             )
 
         def notified(status: pr.RegistrationStatus, _call: Call) -> pr.RegistrationStatusResponse:
+            caller.registered()
             if status.plugin_registered:
                 self._post(lc.Registered())
             else:

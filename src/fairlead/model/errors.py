@@ -72,6 +72,10 @@ class NotRunning(FairleadError):
     exit_code = 5
 
 
+class Busy(FairleadError):
+    """The daemon has more requests than it works on at a time. Asking again later is the cure."""
+
+
 class AskRefused(FairleadError):
     """A request from the kubelet that must not be granted."""
 

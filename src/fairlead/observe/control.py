@@ -15,27 +15,46 @@ from typing import Any
 
 import msgspec
 
-from fairlead.model.errors import FairleadError, HostError, NotRunning, UsageError
-from fairlead.wire.unix import SocketPathError, listen
+from fairlead.backends.owner import Owner
+from fairlead.model.errors import Busy, FairleadError, HostError, NotRunning, UsageError
+from fairlead.wire.accept import Listener
+from fairlead.wire.rpc import Peer
+from fairlead.wire.unix import SocketPathError, listen, peer_of
 
-Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
+# What it gives is the answer; or a function that makes it, which is then called on a thread: it must know all it needs.
+Handler = Callable[[Mapping[str, Any], Peer], Awaitable[Any]]
 
 REQUEST_MAX_BYTES = 64 * 1024
 ANSWER_MAX_BYTES = 64 * 1024 * 1024  # 60,000 slots with holders are about 10 MB
 READ_DEADLINE_S = 10.0
+WORK_DEADLINE_S = 30.0
+# One question is worked on at a time; so many more may wait for their turn, and so many bytes for slow readers.
+MAX_WAITING = 16
+MAX_CONNECTIONS = 64
+UNSENT_MAX_BYTES = 64 * 1024 * 1024
 
 
 class Control:
-    """Serves the socket until closed."""
+    """Serves the socket until closed. `on_shortage`: see `Listener`."""
 
-    def __init__(self, path: Path, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, path: Path, handlers: Mapping[str, Handler], on_shortage: Callable[[str], None] = lambda _reason: None
+    ) -> None:
         self.path = path
         self._handlers = handlers
-        self._server: asyncio.Server | None = None
+        self._on_shortage = on_shortage
+        self.taken = False  # another daemon has the socket
+        self._listener: Listener | None = None
         self._inode: int | None = None
+        self._thread = Owner("status")
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._unsent_bytes = 0
+        self._open: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         if _answers(self.path):
+            self.taken = True
             raise HostError(
                 f"status socket {self.path}: another daemon answers on it. Choose another with --status-socket"
             )
@@ -49,51 +68,105 @@ class Control:
                 f"status socket {self.path}: {error.strerror}. Choose another with --status-socket"
             ) from error
         self._inode = self.path.stat().st_ino
-        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=REQUEST_MAX_BYTES)
+        self._listener = Listener(listening, self._protocol, self._on_shortage)
 
     async def close(self) -> None:
-        if self._server is None:
+        if self._listener is None:
             return
-        self._server.close()
+        self._listener.close()
+        self._listener = None
         with contextlib.suppress(OSError):
             if self.path.stat().st_ino == self._inode:  # a later daemon may have taken the name
                 self.path.unlink()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+        self._thread.close()
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(REQUEST_MAX_BYTES), self._spawn)
+
+    def _spawn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Not asyncio's own task, which complains in its log when it is cancelled.
+        task = asyncio.create_task(self._serve(reader, writer), name="status")
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            if len(self._open) > MAX_CONNECTIONS:
+                busy = Busy(f"over {MAX_CONNECTIONS} connections are open. Ask again later")
+                await self._send(writer, _failure(busy))
+                return
             try:
                 async with asyncio.timeout(READ_DEADLINE_S):
                     line = await reader.readline()
             except ValueError:
                 line = b"too long"  # answered as the nonsense it is
             if line:
-                writer.write(msgspec.json.encode(await self._answer(line), enc_hook=str) + b"\n")
-                async with asyncio.timeout(READ_DEADLINE_S):
-                    await writer.drain()
+                await self._send(writer, await self._answer(line, peer_of(writer.get_extra_info("socket"))))
         except (OSError, ValueError, TimeoutError):
-            pass  # a caller that went away, sent no line or will not read: nothing to tell, nobody to tell it to
+            # A caller that went away, sent no line or will not read: nothing to tell, nobody to tell it to.
+            writer.transport.abort()
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """Until all of it is read. TimeoutError for a caller that does not read."""
+        self._unsent_bytes += len(data)
+        try:
+            writer.transport.set_write_buffer_limits(0)
+            writer.write(data + b"\n")
+            async with asyncio.timeout(READ_DEADLINE_S):
+                await writer.drain()
+        finally:
+            self._unsent_bytes -= len(data)
+
+    async def _answer(self, line: bytes, peer: Peer) -> bytes:
         try:
             request = msgspec.json.decode(line, type=dict[str, Any])
             handler = self._find(request.get("ask"))
-            return {"ok": await handler(request)}
+            return await self._work(handler, request, peer)
         except FairleadError as error:
-            return {"error": str(error), "exit_code": error.exit_code}
+            return _failure(error)
         except msgspec.DecodeError as error:
-            return {"error": f"not a JSON object: {error}", "exit_code": UsageError.exit_code}
+            return _failure(UsageError(f"not a JSON object: {error}"))
         except (TypeError, ValueError) as error:
-            return {"error": f"a value in the request does not fit: {error}", "exit_code": UsageError.exit_code}
+            return _failure(UsageError(f"a value in the request does not fit: {error}"))
         except Exception as error:  # noqa: BLE001 - a request must not be able to print a traceback
-            return {"error": f"a defect in Fairlead: {type(error).__name__}: {error}", "exit_code": 70}
+            return _encode({"error": f"a defect in Fairlead: {type(error).__name__}: {error}", "exit_code": 70})
+
+    async def _work(self, handler: Handler, request: Mapping[str, Any], peer: Peer) -> bytes:
+        """One after the other: the kubelet's calls are answered in between."""
+        if self._waiting >= MAX_WAITING or self._unsent_bytes > UNSENT_MAX_BYTES:
+            unread = f"{self._unsent_bytes} bytes of answers are not read"
+            raise Busy(f"the daemon is busy: {self._waiting} requests wait, {unread}. Ask again later")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                found = await handler(request, peer)
+                if callable(found):
+                    make = found
+                    return await self._thread.call(
+                        lambda: _encode({"ok": make()}), deadline_s=WORK_DEADLINE_S, what=str(request["ask"])
+                    )
+                return _encode({"ok": found})
+        finally:
+            self._waiting -= 1
 
     def _find(self, ask: object) -> Handler:
         handler = self._handlers.get(str(ask))
         if handler is None:
-            raise UsageError(f"unknown request {ask!r}; known are: {', '.join(self._handlers)}")
+            raise UsageError(f"unknown request {ask!r:.80}; known are: {', '.join(self._handlers)}")
         return handler
+
+
+def _encode(answer: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode(answer, enc_hook=str)
+
+
+def _failure(error: FairleadError) -> bytes:
+    return _encode({"error": str(error), "exit_code": error.exit_code})
 
 
 def _answers(path: Path) -> bool:
@@ -113,7 +186,8 @@ def ask(path: Path, request: Mapping[str, Any], *, timeout_s: float = READ_DEADL
     with connection:
         try:
             connection.connect(os.fspath(path))
-            connection.sendall(msgspec.json.encode(request) + b"\n")
+            with contextlib.suppress(BrokenPipeError):  # refused before it was read: why, can still be read
+                connection.sendall(msgspec.json.encode(request) + b"\n")
             answer = bytearray()
             while chunk := connection.recv(65536):
                 answer += chunk

@@ -11,6 +11,10 @@ VERSION = "v1beta1"
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 UNWELL = "Unwell"  # means the same: to the kubelet all is unhealthy that is not Healthy
+# What the kubelet asks for is bounded by what it was told: a list of 4 MiB has room for 300,000 devices at most. It
+# asks for one container at a time.
+MAX_IDS = 300_000
+MAX_CONTAINERS = 1024
 
 
 @message
@@ -56,7 +60,7 @@ class ListAndWatchResponse:
 
 @message
 class PreStartContainerRequest:
-    device_ids: tuple[str, ...] = field(1)
+    device_ids: tuple[str, ...] = field(1, most=MAX_IDS)
 
 
 @message
@@ -66,14 +70,14 @@ class PreStartContainerResponse:
 
 @message
 class ContainerPreferredAllocationRequest:
-    available_ids: tuple[str, ...] = field(1)
-    must_include_ids: tuple[str, ...] = field(2)
+    available_ids: tuple[str, ...] = field(1, most=MAX_IDS)
+    must_include_ids: tuple[str, ...] = field(2, most=MAX_IDS)
     allocation_size: int = field(3, kind="int32")
 
 
 @message
 class PreferredAllocationRequest:
-    container_requests: tuple[ContainerPreferredAllocationRequest, ...] = field(1)
+    container_requests: tuple[ContainerPreferredAllocationRequest, ...] = field(1, most=MAX_CONTAINERS)
 
 
 @message
@@ -88,12 +92,12 @@ class PreferredAllocationResponse:
 
 @message
 class ContainerAllocateRequest:
-    device_ids: tuple[str, ...] = field(1)
+    device_ids: tuple[str, ...] = field(1, most=MAX_IDS)
 
 
 @message
 class AllocateRequest:
-    container_requests: tuple[ContainerAllocateRequest, ...] = field(1)
+    container_requests: tuple[ContainerAllocateRequest, ...] = field(1, most=MAX_CONTAINERS)
 
 
 @message

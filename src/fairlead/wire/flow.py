@@ -5,6 +5,7 @@ Knows nothing of what arrives; `http2` tells it when windows change.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,12 @@ class Outflow:
     """Everything waiting to leave: finished bytes in `out`, and data the peer's windows hold back."""
 
     def __init__(self, table: StreamTable, *, server: bool) -> None:
-        self.out: list[bytes] = []
+        self.out: list[bytes | memoryview] = []
+        # At most so many bytes of DATA go out at once, and none while the transport is full: what waits is kept as
+        # views of the messages, which may be shared, and not as copies.
+        self.burst_bytes = sys.maxsize
+        self.full = False
+        self.pumped_bytes = 0
         self.window = DEFAULT_WINDOW
         self.initial_window = DEFAULT_WINDOW
         self.frame_bytes = DEFAULT_FRAME_BYTES
@@ -83,13 +89,14 @@ class Outflow:
         if end_stream:
             self._end(stream)
 
-    def data(self, stream: Stream, body: bytes, *, end_stream: bool = False) -> None:
+    def data(self, stream: Stream, *pieces: bytes, end_stream: bool = False) -> None:
         if stream.queue is None:
             stream.queue = deque()
-        if body:
-            stream.queue.append(memoryview(body))
-            stream.queued_bytes += len(body)
-            self.queued_bytes += len(body)
+        for piece in pieces:
+            if piece:
+                stream.queue.append(memoryview(piece))
+                stream.queued_bytes += len(piece)
+                self.queued_bytes += len(piece)
         stream.end_queued = end_stream
         if stream.queue:
             self._blocked[stream.id] = stream
@@ -102,10 +109,10 @@ class Outflow:
         """Sends what the windows allow, a frame of each stream in turn. Returns the streams whose queue ran empty."""
         drained: list[int] = []
         moved = True
-        while moved and self._blocked and self.window > 0:
+        while moved and self._blocked and self._may_send():
             moved = False
             for stream in list(self._blocked.values()):
-                if self.window <= 0:
+                if not self._may_send():
                     break
                 if stream.send_window > 0:
                     moved = True
@@ -113,23 +120,31 @@ class Outflow:
                         drained.append(stream.id)
         return drained
 
+    def _may_send(self) -> bool:
+        return self.window > 0 and self.pumped_bytes < self.burst_bytes and not self.full
+
     def _send_frame(self, stream: Stream) -> bool:
         queue = stream.queue
         assert queue
-        piece = queue[0]
-        size = min(len(piece), self.frame_bytes, self.window, stream.send_window)
-        if size == len(piece):
-            queue.popleft()
-        else:
-            queue[0] = piece[size:]
+        room = min(self.frame_bytes, self.window, stream.send_window, self.burst_bytes - self.pumped_bytes)
+        pieces: list[memoryview] = []
+        size = 0
+        while queue and size < room:
+            piece = queue.popleft()
+            if len(piece) > room - size:
+                queue.appendleft(piece[room - size :])
+                piece = piece[: room - size]
+            pieces.append(piece)
+            size += len(piece)
         stream.send_window -= size
         stream.queued_bytes -= size
         self.window -= size
         self.queued_bytes -= size
         self.sent_bytes += size
+        self.pumped_bytes += size
         last = not queue and stream.end_queued
         self.out.append(head_of(size, DATA, END_STREAM if last else 0, stream.id))
-        self.out.append(bytes(piece[:size]))
+        self.out += pieces
         if queue:
             return False
         del self._blocked[stream.id]

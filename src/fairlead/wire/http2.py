@@ -97,8 +97,9 @@ class Connection:
         out = self.flow.out
         if not out:
             return b""
-        data = out[0] if len(out) == 1 else b"".join(out)
+        data = b"".join(out)
         out.clear()
+        self.flow.pumped_bytes = 0
         return data
 
     def open(self, block: bytes, *, end_stream: bool) -> int:
@@ -121,10 +122,11 @@ class Connection:
         if stream is not None and not stream.local_closed:
             self.flow.headers(stream, block, end_stream=end_stream)
 
-    def send_data(self, stream_id: int, data: bytes, *, end_stream: bool = False) -> None:
+    def send_data(self, stream_id: int, *pieces: bytes, end_stream: bool = False) -> None:
+        """The pieces are not copied before they are written: a list that many streams send is there once."""
         stream = self.streams.get(stream_id)
         if stream is not None and not stream.local_closed:
-            self.flow.data(stream, data, end_stream=end_stream)
+            self.flow.data(stream, *pieces, end_stream=end_stream)
 
     def queued_bytes(self, stream_id: int) -> int:
         stream = self.streams.get(stream_id)

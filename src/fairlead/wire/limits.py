@@ -20,6 +20,14 @@ class Limits(Struct, frozen=True):
     request_bytes: int = 16 * MIB
     # Answers a peer has asked for and does not read. Beyond it the peer is cut off.
     queue_bytes: int = 32 * MIB
+    # The same over all connections of a socket: beyond it the one with the most is cut off.
+    server_queue_bytes: int = 64 * MIB
+    # Handed to the transport in one go. The rest stays a view of the message, which all who wait for it share.
+    burst_bytes: int = 256 * KIB
+    # The kubelet has one per registration, and a second one while it registers. Beyond it the idlest is closed.
+    connections: int = 64
+    # A connection without a call. The kubelet's has its stream; other clients connect again when they need to.
+    idle_s: float = 300.0
     # The kubelet has a handful of calls open per plugin; grpc-go's and h2's customary figure is the same size.
     concurrent_streams: int = 128
     # Decoded header list (RFC 9113, 10.5.1). gRPC peers send under 1 KiB and promise at most 16 KiB.
@@ -40,6 +48,6 @@ class Limits(Struct, frozen=True):
     # A client that connects and says nothing, or says half a preface.
     preface_s: float = 10.0
     # A peer with output waiting that takes none of it.
-    stall_s: float = 60.0
+    stall_s: float = 30.0
     # Complete messages a streaming client holds for a slow reader before it stops granting window.
     unread_messages: int = 16

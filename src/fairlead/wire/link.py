@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from fairlead.wire.events import ConnectionFailed
+from fairlead.wire.events import ConnectionFailed, StreamDrained
 from fairlead.wire.frames import ErrorCode
 from fairlead.wire.http2 import Connection
 
@@ -28,6 +28,7 @@ class Link(asyncio.Protocol):
     def __init__(self, *, server: bool, limits: Limits) -> None:
         self.limits = limits
         self.http = Connection(server=server, limits=limits)
+        self.http.flow.burst_bytes = limits.burst_bytes
         self.loop = asyncio.get_running_loop()
         self.paused = False
         self.lost = False
@@ -47,6 +48,9 @@ class Link(asyncio.Protocol):
     def on_lost(self, reason: str) -> None:
         """The connection is gone, or as good as gone. May come twice."""
         raise NotImplementedError
+
+    def on_backlog(self) -> None:
+        """The peer does not take all that waits for it. A bound that connections have in common is kept here."""
 
     # From asyncio.
 
@@ -72,12 +76,14 @@ class Link(asyncio.Protocol):
         self.on_lost(str(exc) if exc else "the peer closed the connection")
 
     def pause_writing(self) -> None:
-        self.paused = True
+        self.paused = self.http.flow.full = True
         self._arm()
 
     def resume_writing(self) -> None:
-        self.paused = False
-        self.on_room()
+        self.paused = self.http.flow.full = False
+        self.flush()
+        if not self.paused:
+            self.on_room()
 
     # Writing.
 
@@ -90,10 +96,31 @@ class Link(asyncio.Protocol):
         data = self.http.take()
         if data and not self._mute:
             self.transport.write(data)
-        if self.http.flow.queued_bytes:
-            self._arm()
-            if self.http.flow.queued_bytes + self.transport.get_write_buffer_size() > self.limits.queue_bytes:
-                self.hang_up(ErrorCode.ENHANCE_YOUR_CALM, "too much is waiting for a peer that does not read")
+        if self.paused or self.http.flow.queued_bytes:
+            self._flush_queue()
+
+    def _flush_queue(self) -> None:
+        """Writes on while the peer has window and the transport takes it; the rest waits for either, within bounds."""
+        flow = self.http.flow
+        while flow.queued_bytes and not self.paused and not self._mute:
+            drained = flow.pump()
+            data = self.http.take()
+            if not data:
+                break
+            self.transport.write(data)
+            for stream_id in drained:
+                self.on_event(StreamDrained(stream_id))
+        if not self.waiting_bytes:
+            return
+        self._arm()
+        if self.waiting_bytes > self.limits.queue_bytes:
+            self.hang_up(ErrorCode.ENHANCE_YOUR_CALM, "too much is waiting for a peer that does not read")
+        else:
+            self.on_backlog()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.http.flow.queued_bytes + self.transport.get_write_buffer_size()
 
     def fail(self, reason: str) -> None:
         """The peer broke the protocol; its GOAWAY is in the output."""

@@ -52,10 +52,21 @@ class Method(Struct, Generic[Req, Resp], frozen=True):
     streaming: bool = False
 
 
+class Peer:
+    """The other end of a connection, and the process behind it as the kernel tells it. One object per connection."""
+
+    __slots__ = ("pid", "uid", "wanted")
+
+    def __init__(self, pid: int = 0, uid: int = -1) -> None:
+        self.pid = pid  # 0: unknown, or in a process namespace that we do not see
+        self.uid = uid  # -1: unknown
+        self.wanted = False  # this one is never closed in favour of another
+
+
 class Call:
     """What a handler may want to know of the call it serves."""
 
-    __slots__ = ("_clock", "_deadline_s", "_fields", "path")
+    __slots__ = ("_clock", "_deadline_s", "_fields", "path", "peer")
 
     def __init__(
         self,
@@ -63,8 +74,10 @@ class Call:
         fields: tuple[tuple[bytes, bytes], ...],
         deadline_s: float | None,
         clock: Callable[[], float],
+        peer: Peer,
     ) -> None:
         self.path = path
+        self.peer = peer
         self._fields = fields
         self._deadline_s = deadline_s
         self._clock = clock

@@ -6,8 +6,8 @@ closed when the caller goes away. `RpcError` answers with its status; any other 
 """
 
 from fairlead.wire.limits import MAX_MESSAGE_BYTES, Limits
-from fairlead.wire.method import Call, Method, RpcError, Status
+from fairlead.wire.method import Call, Method, Peer, RpcError, Status
 from fairlead.wire.rpc_client import Channel
 from fairlead.wire.rpc_server import Server
 
-__all__ = ["MAX_MESSAGE_BYTES", "Call", "Channel", "Limits", "Method", "RpcError", "Server", "Status"]
+__all__ = ["MAX_MESSAGE_BYTES", "Call", "Channel", "Limits", "Method", "Peer", "RpcError", "Server", "Status"]

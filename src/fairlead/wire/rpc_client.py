@@ -21,8 +21,9 @@ from fairlead.wire.frames import ErrorCode, name_code
 from fairlead.wire.grpc import Inbox, is_grpc, prefix, request_block, unquote_text
 from fairlead.wire.limits import Limits
 from fairlead.wire.link import Link
-from fairlead.wire.method import Method, RpcError, Status
+from fairlead.wire.method import Method, Peer, RpcError, Status
 from fairlead.wire.proto import DecodeError, decode, encode
+from fairlead.wire.unix import peer_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -252,6 +253,11 @@ class Channel:
             _abort(link)
             raise
         return cls(link, authority)
+
+    @property
+    def peer(self) -> Peer:
+        """The process that listens."""
+        return peer_of(self._link.transport.get_extra_info("socket"))
 
     @property
     def closed(self) -> bool:

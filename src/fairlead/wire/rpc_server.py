@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from fairlead.wire.accept import Listener
+from fairlead.wire.frames import ErrorCode
 from fairlead.wire.limits import Limits
 from fairlead.wire.serving import ServerLink
 
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
+    from fairlead.wire.calls import Handler
     from fairlead.wire.method import Method
-    from fairlead.wire.serving import Handler
 
 # Peers close within a millisecond of reading our goodbye. One that has not read it by now will not.
 LINGER_S = 0.1
@@ -28,15 +30,17 @@ class Server:
         *,
         limits: Limits | None = None,
         on_error: Callable[[str, BaseException], None] | None = None,
+        on_shortage: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self.limits = limits or Limits()
         self.routes: Mapping[bytes, tuple[Method[Any, Any], Handler]] = {
             method.path.encode(): (method, handler) for method, handler in handlers.items()
         }
-        self.links: set[ServerLink] = set()
+        self.links: dict[ServerLink, None] = {}  # the oldest first
         self.tasks: set[asyncio.Task[None]] = set()
         self._on_error = on_error
-        self._listener: asyncio.Server | None = None
+        self._on_shortage = on_shortage
+        self._listener: Listener | None = None
         self.stopping = False
         self._idle = asyncio.Event()
         self._gone = asyncio.Event()
@@ -46,8 +50,7 @@ class Server:
         return len(self.links)
 
     async def start(self, sock: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: ServerLink(self), sock=sock)
+        self._listener = Listener(sock, lambda: ServerLink(self), self._on_shortage)
 
     async def stop(self, grace_s: float = 1.0) -> None:
         """Says GOAWAY, lets calls finish for `grace_s`, ends the rest and closes. The socket's path stays as it is."""
@@ -77,8 +80,26 @@ class Server:
         if self.stopping and not any(link.calls for link in self.links):
             self._idle.set()
 
+    def admit(self, link: ServerLink) -> None:
+        """Takes a connection on. One too many makes us close another, so that the kubelet always gets through."""
+        self.links[link] = None
+        if len(self.links) > self.limits.connections:
+            others = [other for other in self.links if other is not link and not other.peer.wanted]
+            idle = [other for other in others if not other.calls]
+            for victim in (idle or others)[:1]:
+                victim.hang_up(ErrorCode.ENHANCE_YOUR_CALM, "too many connections")
+
+    def weigh(self) -> None:
+        """Keeps what waits for all peers together within its bound."""
+        while sum(link.waiting_bytes for link in self.links) > self.limits.server_queue_bytes:
+            others = [link for link in self.links if not link.peer.wanted]
+            if not others:
+                return
+            heaviest = max(others, key=lambda link: link.waiting_bytes)
+            heaviest.hang_up(ErrorCode.ENHANCE_YOUR_CALM, "too much is waiting for peers that do not read")
+
     def forget(self, link: ServerLink) -> None:
-        self.links.discard(link)
+        self.links.pop(link, None)
         if self.stopping and not self.links:
             self._gone.set()
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fairlead.wire.calls import Plan, Serving, only_message
 from fairlead.wire.events import DataReceived, Event, HeadersReceived, SettingsReceived, StreamDrained, StreamReset
 from fairlead.wire.frames import ErrorCode
 from fairlead.wire.grpc import (
@@ -20,22 +21,19 @@ from fairlead.wire.grpc import (
     Inbox,
     error_only,
     error_trailers,
-    is_grpc,
-    parse_timeout_s,
     prefix,
 )
 from fairlead.wire.headers import encode_fields
 from fairlead.wire.link import Link
-from fairlead.wire.method import Call, Method, RpcError, Status
+from fairlead.wire.method import Call, Method, Peer, RpcError, Status
 from fairlead.wire.proto import DecodeError, decode, encode
+from fairlead.wire.unix import peer_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+    from collections.abc import AsyncGenerator, Coroutine, Mapping
 
-    from fairlead.wire.headers import Head
+    from fairlead.wire.calls import Handler
     from fairlead.wire.limits import Limits
-
-    Handler = Callable[[Any, Call], Any]
 
 _NOT_GRPC = b"This socket speaks gRPC only.\n"
 
@@ -45,83 +43,31 @@ class Host(Protocol):
 
     limits: Limits
     routes: Mapping[bytes, tuple[Method[Any, Any], Handler]]
-    links: set[ServerLink]
     tasks: set[asyncio.Task[None]]
     stopping: bool
 
+    def admit(self, link: ServerLink) -> None: ...
+    def weigh(self) -> None: ...
     def forget(self, link: ServerLink) -> None: ...
     def check_idle(self) -> None: ...
     def report(self, path: str, error: BaseException) -> None: ...
-
-
-class _Plan:
-    """What a header list asks for. Made once per distinct list: see `HeaderReader`."""
-
-    __slots__ = ("error", "handler", "http_status", "method", "path", "timeout_s", "with_body")
-
-    def __init__(self, head: Head, routes: Mapping[bytes, tuple[Method[Any, Any], Handler]]) -> None:
-        raw_path = head.get(b":path") or b""
-        self.path = raw_path.decode("latin-1")
-        self.error: RpcError | None = None
-        self.http_status = b""
-        self.timeout_s: float | None = None
-        self.method: Method[Any, Any] | None = None
-        self.handler: Handler | None = None
-        verb = head.get(b":method")
-        self.with_body = verb != b"HEAD"
-        if verb != b"POST":
-            self.http_status = b"405"
-        elif not is_grpc(head.get(b"content-type")):
-            self.http_status = b"415"
-        elif raw_path not in routes:
-            self.error = RpcError(Status.UNIMPLEMENTED, f"unknown method {self.path}")
-        else:
-            self.method, self.handler = routes[raw_path]
-            timeout = head.get(b"grpc-timeout")
-            if timeout is not None:
-                try:
-                    self.timeout_s = parse_timeout_s(timeout)
-                except RpcError as error:
-                    self.error = error
-
-
-class _Serving:
-    """One call in progress."""
-
-    __slots__ = ("begun", "call", "held_bytes", "inbox", "message", "plan", "room", "stream_id", "task", "timer")
-
-    def __init__(self, stream_id: int, plan: _Plan, call: Call) -> None:
-        self.stream_id = stream_id
-        self.plan = plan
-        self.call = call
-        self.inbox: Inbox | None = None
-        self.message: bytes | None = None
-        # What this call adds to the connection's count of unfinished requests.
-        self.held_bytes = 0
-        self.timer: asyncio.TimerHandle | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.room: asyncio.Future[None] | None = None
-        # The response's header list has gone out; an error can only come as trailers now.
-        self.begun = False
-
-
-def _only_message(serving: _Serving) -> bytes:
-    if serving.message is None or serving.inbox:
-        raise RpcError(Status.INTERNAL, "a request is exactly one message")
-    return serving.message
 
 
 class ServerLink(Link):
     def __init__(self, server: Host) -> None:
         super().__init__(server=True, limits=server.limits)
         self._server = server
-        self.calls: dict[int, _Serving] = {}
+        self.calls: dict[int, Serving] = {}
         self.request_bytes = 0
+        self.peer = Peer()
         self._preface: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._idle_mark = -1  # the calls that had been finished when it was last seen idle
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._server.links.add(self)
+        self.peer = peer_of(transport.get_extra_info("socket"))
+        self._server.admit(self)
         if self._server.stopping:  # it was in the queue of connections when the listener closed
             self.transport.abort()
         self._preface = self.loop.call_later(
@@ -135,7 +81,11 @@ class ServerLink(Link):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self.transport.resume_reading()
+        if not self.paused:
+            self.transport.resume_reading()
+
+    def on_backlog(self) -> None:
+        self._server.weigh()
 
     def on_room(self) -> None:
         for serving in self.calls.values():
@@ -143,8 +93,9 @@ class ServerLink(Link):
 
     def on_lost(self, reason: str) -> None:
         del reason
-        if self._preface is not None:
-            self._preface.cancel()
+        for timer in (self._preface, self._idle):
+            if timer is not None:
+                timer.cancel()
         for serving in list(self.calls.values()):
             self._drop(serving)
         if self.lost:
@@ -169,18 +120,37 @@ class ServerLink(Link):
         elif type(event) is SettingsReceived and self._preface is not None:
             self._preface.cancel()
             self._preface = None
+            self._rest()
+
+    # Without a call.
+
+    def _rest(self) -> None:
+        if self._idle is None and not self.lost:
+            self._idle_mark = self.http.flow.finished
+            self._idle = self.loop.call_later(self.limits.idle_s, self._check_rest)
+
+    def _check_rest(self) -> None:
+        self._idle = None
+        if self.calls:
+            return  # when the last of them ends, it begins again
+        if self.http.flow.finished != self._idle_mark:
+            self._rest()
+            return
+        self.http.go_away()
+        self.flush()
+        self.leave()
 
     # A request arrives.
 
     def _on_request(self, event: HeadersReceived) -> None:
         head = event.head
         plan = head.memo
-        if type(plan) is not _Plan:
-            plan = head.memo = _Plan(head, self._server.routes)
+        if type(plan) is not Plan:
+            plan = head.memo = Plan(head, self._server.routes)
         timeout_s = plan.timeout_s
         deadline_s = None if timeout_s is None else self.loop.time() + timeout_s
-        call = Call(plan.path, head.fields, deadline_s, self.loop.time)
-        serving = _Serving(event.stream_id, plan, call)
+        call = Call(plan.path, head.fields, deadline_s, self.loop.time, self.peer)
+        serving = Serving(event.stream_id, plan, call)
         self.calls[event.stream_id] = serving
         if plan.error is not None:
             self._refuse(serving, plan.error.status, plan.error.message)
@@ -190,7 +160,7 @@ class ServerLink(Link):
         if event.end_stream:
             self._on_data(event.stream_id, b"", 0, end_stream=True)
 
-    def _expire(self, serving: _Serving) -> None:
+    def _expire(self, serving: Serving) -> None:
         self._refuse(serving, Status.DEADLINE_EXCEEDED, "the deadline has passed")
         self.flush()
 
@@ -218,13 +188,13 @@ class ServerLink(Link):
         try:
             self._collect(serving, data)
             if end_stream:
-                self._dispatch(serving, _only_message(serving))
+                self._dispatch(serving, only_message(serving))
             else:
                 self.http.consume(stream_id, window_bytes)
         except RpcError as error:
             self._refuse(serving, error.status, error.message)
 
-    def _collect(self, serving: _Serving, data: bytes) -> None:
+    def _collect(self, serving: Serving, data: bytes) -> None:
         if serving.inbox is None:
             serving.inbox = Inbox(self.limits.message_bytes)
         found = serving.inbox.feed(data)
@@ -238,7 +208,7 @@ class ServerLink(Link):
         if self.request_bytes > self.limits.request_bytes:
             raise RpcError(Status.RESOURCE_EXHAUSTED, "too many bytes of unfinished requests on this connection")
 
-    def _dispatch(self, serving: _Serving, body: bytes) -> None:
+    def _dispatch(self, serving: Serving, body: bytes) -> None:
         method, handler = serving.plan.method, serving.plan.handler
         assert method is not None
         assert handler is not None
@@ -265,17 +235,17 @@ class ServerLink(Link):
 
     # Handlers that take time.
 
-    def _spawn(self, serving: _Serving, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, serving: Serving, work: Coroutine[Any, Any, None]) -> None:
         serving.task = self.loop.create_task(work, name=f"rpc {serving.plan.path}")
         self._server.tasks.add(serving.task)
         serving.task.add_done_callback(self._server.tasks.discard)
 
-    def _close_after(self, serving: _Serving, result: Any) -> None:
+    def _close_after(self, serving: Serving, result: Any) -> None:
         """A task cancelled before its first step never awaits its coroutine, which Python would complain about."""
         if serving.task is not None and isinstance(result, CoroutineType):
             serving.task.add_done_callback(lambda _: result.close())
 
-    async def _run_unary(self, serving: _Serving, result: Any) -> None:
+    async def _run_unary(self, serving: Serving, result: Any) -> None:
         try:
             answer = await result
             payload = answer if type(answer) is bytes else encode(answer)
@@ -290,7 +260,7 @@ class ServerLink(Link):
                 self.http.answer(serving.stream_id, RESPONSE_HEAD, prefix(payload), OK_TRAILERS)
         self.flush()
 
-    async def _run_stream(self, serving: _Serving, handler: Handler, request: object) -> None:
+    async def _run_stream(self, serving: Serving, handler: Handler, request: object) -> None:
         stream_id = serving.stream_id
         try:
             items: AsyncGenerator[Any, None] = handler(request, serving.call)
@@ -300,7 +270,8 @@ class ServerLink(Link):
                     if not serving.begun:
                         serving.begun = True
                         self.http.send_headers(stream_id, RESPONSE_HEAD)
-                    self.http.send_data(stream_id, prefix(payload))
+                    # Not joined: the list is the same for every stream that waits for its turn.
+                    self.http.send_data(stream_id, PREFIX.pack(0, len(payload)), payload)
                     self.flush()
                     await self._wait_for_room(serving)
             finally:
@@ -318,41 +289,43 @@ class ServerLink(Link):
                 )
         self.flush()
 
-    async def _wait_for_room(self, serving: _Serving) -> None:
+    async def _wait_for_room(self, serving: Serving) -> None:
         """Back-pressure: the next message is asked for when this one has left."""
         while self.paused or self.http.queued_bytes(serving.stream_id):
             serving.room = self.loop.create_future()
             await serving.room
 
-    def _wake(self, serving: _Serving) -> None:
+    def _wake(self, serving: Serving) -> None:
         if serving.room is not None and not serving.room.done():
             serving.room.set_result(None)
 
     # A call ends.
 
-    def _finish(self, serving: _Serving) -> bool:
+    def _finish(self, serving: Serving) -> bool:
         """Takes the call off the books. False when it was off already: nothing may be sent for it then."""
         if self.calls.pop(serving.stream_id, None) is None:
             return False
         if serving.timer is not None:
             serving.timer.cancel()
         self.request_bytes -= serving.held_bytes
-        self._server.check_idle()
+        if not self.calls:
+            self._rest()
+            self._server.check_idle()
         return True
 
-    def _drop(self, serving: _Serving) -> None:
+    def _drop(self, serving: Serving) -> None:
         """The peer no longer wants the answer."""
         if self._finish(serving) and serving.task is not None:
             serving.task.cancel()
 
-    def _refuse_for(self, serving: _Serving, error: Exception) -> None:
+    def _refuse_for(self, serving: Serving, error: Exception) -> None:
         if isinstance(error, RpcError):
             self._refuse(serving, error.status, error.message)
             return
         self._server.report(serving.plan.path, error)
         self._refuse(serving, Status.UNKNOWN, str(error))
 
-    def _refuse(self, serving: _Serving, status: Status, text: str) -> None:
+    def _refuse(self, serving: Serving, status: Status, text: str) -> None:
         if not self._finish(serving):
             return
         block = error_trailers(status, text) if serving.begun else error_only(status, text)
@@ -360,7 +333,7 @@ class ServerLink(Link):
         if serving.task is not None and serving.task is not asyncio.current_task():
             serving.task.cancel()
 
-    def _answer_http(self, serving: _Serving) -> None:
+    def _answer_http(self, serving: Serving) -> None:
         self._finish(serving)
         plan = serving.plan
         block = encode_fields(

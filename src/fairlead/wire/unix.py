@@ -6,14 +6,21 @@ import contextlib
 import os
 import socket
 import stat
+import struct
 import threading
 from pathlib import Path
+from typing import Any
+
+from fairlead.wire.method import Peer
 
 # sun_path is 108 bytes on Linux and ends with a NUL.
 MAX_PATH_BYTES = 107
 
 # The umask belongs to the process: two threads must not hold it at once.
 _umask_lock = threading.Lock()
+
+
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class SocketPathError(ValueError):
@@ -55,3 +62,13 @@ def listen(path: str | os.PathLike[str], *, mode: int = 0o600, backlog: int = 12
         sock.close()
         raise
     return sock
+
+
+def peer_of(sock: Any) -> Peer:
+    """Who is at the other end: who connected, or, for a socket of ours that connected, who listens."""
+    try:
+        pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    except (OSError, AttributeError, struct.error):
+        return Peer()
+    # The kernel gives pid 0 and uid -1 to what has no credentials, such as TCP.
+    return Peer(pid, uid)

@@ -43,6 +43,16 @@ class _Writer:
     def __init__(self) -> None:
         self.written = bytearray()
         self.closed = False
+        self.transport = self
+
+    def get_extra_info(self, _name: str) -> None:
+        return None
+
+    def set_write_buffer_limits(self, _high: int) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.closed = True
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -64,9 +74,9 @@ class ControlTarget:
         async with asyncio.timeout(20):
             while not self._daemon.supervisor.units:  # noqa: ASYNC110 - the daemon has no event for it
                 await asyncio.sleep(0.001)
-        made = self._daemon._control()
-        assert made is not None
-        self._control: Control = made  # its handlers are the running daemon's; its socket is not opened
+        self._control: Control = self._daemon.questions.control(
+            self._root / "fuzz.sock"
+        )  # its handlers are the running daemon's; its socket is not opened
 
     async def case(self, rng: random.Random) -> None:
         ask = rng.choice(ASKS) if rng.random() > 0.04 else ASKS[0]

@@ -17,6 +17,7 @@ from tests.fuzz.mutate import damage_bytes
 from tests.fuzz.targets import promise
 from tests.fuzz.wire import Sink
 
+from fairlead.kubelet.caller import Caller
 from fairlead.kubelet.service import Offer, Outfit, Service, make_offer
 from fairlead.kubelet.sockets import SocketWatch
 from fairlead.kubelet.unit import Place, Unit
@@ -101,8 +102,9 @@ class RpcTarget:
         )
         self._unit = Unit(self._resource, outfit, place)
         self._offers: Latest[Offer] = Latest(make_offer(self._resource))
-        service = Service(self._offers, outfit, lambda *_args, **_keys: None, self._on_stream)
-        handlers = {**service.handlers(), **self._unit._watched_handlers()}
+        caller = Caller(self._on_stream)
+        service = Service(self._offers, outfit, lambda *_args, **_keys: None, caller)
+        handlers = {**service.handlers(), **self._unit._watched_handlers(caller)}
         self._server = Server(handlers, on_error=lambda path, error: self.unexpected.append(f"{path}: {error!r}"))
 
     def _on_stream(self, change: int) -> None:

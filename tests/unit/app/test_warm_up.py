@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import gc
 
-from fairlead.app.daemon import _warm_up
+from fairlead.app.warm import warm_up
 
 
 def test_only_what_is_there_at_the_first_start_is_kept_from_the_collector():
     gc.unfreeze()
     try:
-        _warm_up()
+        warm_up()
         kept = gc.get_freeze_count()
         later = [{"made": "by a reload"} for _ in range(100)]
-        _warm_up()
+        warm_up()
         assert kept
         assert gc.get_freeze_count() <= kept
         assert later

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.kubelet.test_service import resource
 
+from fairlead.kubelet.caller import Caller
 from fairlead.kubelet.service import Offer, Outfit, Service, grant_on, make_offer
 from fairlead.model.assign import Assign
 from fairlead.model.edits import Edits, Grant
@@ -55,7 +56,7 @@ class Bench:
         offers: Latest[Offer] = Latest(make_offer(ASSIGNED))
         outfit = Outfit(lambda *args: self.edits(*args), prepare, assigns=lambda: self.chooser)
         self.service = Service(
-            offers, outfit, lambda kind, **keys: self.facts.append((kind, keys)), lambda _change: None
+            offers, outfit, lambda kind, **keys: self.facts.append((kind, keys)), Caller(lambda _change: None)
         )
 
     async def prefer(self, available: Sequence[str], must: Sequence[str] = (), size: int = 1) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.resource import Resource, Slot
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.proto import decode
-from fairlead.wire.rpc import RpcError, Status
+from fairlead.wire.rpc import Call, Peer, RpcError, Status
+
+CALL = Call("/v1beta1.DevicePlugin/ListAndWatch", (), None, lambda: 0.0, Peer())
 
 BROKEN = Condition(Health.UNHEALTHY, Cause("xid-79", CauseKind.PERMANENT, "fallen off the bus"), 5.0)
 
@@ -48,7 +51,7 @@ class Bench:
         self.prepare: Any = self._prepare
         self.offers: Latest[Offer] = Latest(make_offer(given))
         outfit = Outfit(lambda *args: self.edits(*args), lambda *args: self.prepare(*args))
-        self.service = Service(self.offers, outfit, self._record, self._stream)
+        self.service = Service(self.offers, outfit, self._record, self)
         self.handlers: dict[Any, Any] = dict(self.service.handlers())
 
     async def _prepare(self, _resource: Resource, grant: Grant) -> None:
@@ -57,8 +60,15 @@ class Bench:
     def _record(self, kind: str, **keys: Any) -> None:
         self.facts.append((kind, keys))
 
-    def _stream(self, change: int) -> None:
-        self.streams += change
+    def asked_options(self, _peer: Peer) -> None: ...
+
+    def opened_stream(self, _peer: Peer) -> Callable[[], None]:
+        self.streams += 1
+
+        def closed() -> None:
+            self.streams -= 1
+
+        return closed
 
     def allocate(self, *containers: list[str]) -> Any:
         asks = tuple(dp.ContainerAllocateRequest(device_ids=tuple(ids)) for ids in containers)
@@ -73,9 +83,9 @@ class Bench:
 
 
 def test_options_are_truthful():
-    plain = Bench(resource()).handlers[dp.GET_OPTIONS](dp.Empty(), None)
+    plain = Bench(resource()).handlers[dp.GET_OPTIONS](dp.Empty(), CALL)
     assert (plain.pre_start_required, plain.get_preferred_allocation_available) == (False, True)
-    assert Bench(resource(prepare=True)).handlers[dp.GET_OPTIONS](dp.Empty(), None).pre_start_required
+    assert Bench(resource(prepare=True)).handlers[dp.GET_OPTIONS](dp.Empty(), CALL).pre_start_required
 
 
 def test_the_list_says_id_health_and_numa():
@@ -104,7 +114,7 @@ def test_a_list_that_the_kubelet_would_drop_is_never_made():
 
 async def test_a_stream_gets_the_list_now_and_after_each_change_only():
     bench = Bench(resource(2))
-    stream = bench.handlers[dp.LIST_AND_WATCH](dp.Empty(), None)
+    stream = bench.handlers[dp.LIST_AND_WATCH](dp.Empty(), CALL)
     first = await anext(stream)
     assert bench.streams == 1
     bench.offers.set(make_offer(resource(2)))  # the same list again
@@ -119,7 +129,7 @@ async def test_a_stream_gets_the_list_now_and_after_each_change_only():
 
 async def test_two_streams_each_get_every_change():
     bench = Bench(resource(1))
-    streams = [bench.handlers[dp.LIST_AND_WATCH](dp.Empty(), None) for _ in range(2)]
+    streams = [bench.handlers[dp.LIST_AND_WATCH](dp.Empty(), CALL) for _ in range(2)]
     for stream in streams:
         await anext(stream)
     bench.offers.set(make_offer(resource(1, broken=(0,))))

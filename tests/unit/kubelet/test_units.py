@@ -205,6 +205,43 @@ async def test_a_stranger_on_the_socket_cannot_hide_the_kubelets_end(rig: Rig):
     await channel.close()
 
 
+def registrations(rig: Rig) -> int:
+    return sum(call.method == "Register" for call in rig.kubelet.calls)
+
+
+async def test_a_stranger_that_opens_a_stream_and_leaves_does_not_cost_the_kubelets(rig: Rig):
+    rig.supervisor.apply([resource(GPU)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    unit = rig.supervisor.units[GPU]
+    channel = await Channel.connect(str(unit.socket), timeout_s=5)
+    await channel.unary(dp.GET_OPTIONS, dp.Empty())  # as the kubelet does, but not when it does
+    stream = channel.stream(dp.LIST_AND_WATCH, dp.Empty())
+    assert len((await anext(stream)).devices) == 2  # it is served
+    await channel.close()
+    # Two lists later the daemon has long seen the stream's end.
+    for count in (3, 2):
+        rig.supervisor.apply([resource(GPU, count)])
+        await rig.kubelet.wait_for_allocatable(GPU, count)
+    assert unit.life.phase is Phase.STREAMING
+    assert unit.life.streams == 1
+    assert registrations(rig) == 1
+
+
+async def test_a_strangers_stream_does_not_pass_for_that_of_a_kubelet_which_has_gone(rig: Rig):
+    rig.supervisor.apply([resource(GPU)])
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+    await rig.kubelet.stop()
+    await rig.fact("backoff", resource=GPU)
+    unit = rig.supervisor.units[GPU]
+    channel = await Channel.connect(str(unit.socket), timeout_s=5)
+    stream = channel.stream(dp.LIST_AND_WATCH, dp.Empty())
+    await anext(stream)
+    assert unit.life.phase is not Phase.STREAMING
+    await channel.close()
+    await rig.kubelet.start()
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
+
+
 async def test_a_change_of_options_registers_again(rig: Rig):
     rig.supervisor.apply([resource(GPU)])
     await rig.kubelet.wait_for_allocatable(GPU, 2)
