@@ -14,7 +14,7 @@ import click
 from fairlead.backends.nvidia import spec as nvidia
 from fairlead.cli import gpushare_inspect
 from fairlead.cli.commands import cli
-from fairlead.cluster.rbac import FEATURES, as_yaml
+from fairlead.cluster.rbac import FEATURES, INSTEAD, as_yaml
 from fairlead.config.load import schema
 from fairlead.config.reference import EXAMPLE, Key, keys
 from fairlead.config.settings import CONFIG_ENV, DEFAULT_CONFIG, SETTINGS
@@ -283,6 +283,8 @@ def _rbac() -> Iterator[str]:
         yield f"## {feature[0].upper()}{feature[1:]}"
         head = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: fairlead\nrules:"
         yield f"<!-- test: skip not a configuration of Fairlead -->\n```yaml\n{head}\n{as_yaml(rules)}\n```"
+        if feature in INSTEAD:
+            yield INSTEAD[feature]
     yield (
         "All of these are rules of a ClusterRole: nodes have no namespace, and a node's pods are in all of them. "
         'RBAC cannot say "this node only" for an account that all nodes share.'

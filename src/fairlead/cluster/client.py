@@ -1,6 +1,6 @@
-"""Calls to the API server: get, list, watch, patch, create, delete. Typed answers, typed errors, deadlines, retries.
+"""Calls to the API server: get, list, watch, patch, create, update, delete. Typed answers and errors, deadlines, tries.
 
-There is no update of a whole object: see `patches.py`. Owns a few kept connections; a watch has one of its own.
+Owns a few kept connections; a watch has one of its own.
 """
 
 from __future__ import annotations
@@ -170,6 +170,12 @@ class Client:
         ask = Ask("create", kind, namespace=namespace)
         content = msgspec.json.encode(body)
         return _decode(await self._call(ask, "POST", kind.path(namespace=namespace), body=content), into)
+
+    async def update(self, kind: Kind, name: str, body: Any, into: type[T], *, namespace: str = "") -> T:
+        """Writes a whole object. With its version in it, a change by others is a Conflict; without, it is lost."""
+        ask = Ask("update", kind, name, namespace)
+        content = msgspec.json.encode(body)
+        return _decode(await self._call(ask, "PUT", kind.path(name, namespace=namespace), body=content), into)
 
     async def delete(self, kind: Kind, name: str, *, namespace: str = "") -> None:
         await self._call(Ask("delete", kind, name, namespace), "DELETE", kind.path(name, namespace=namespace))

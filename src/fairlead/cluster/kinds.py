@@ -32,7 +32,7 @@ NODE_FEATURES = Kind("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures", namespaced=T
 class Ask(Struct, frozen=True):
     """What a request wants, in the words of RBAC."""
 
-    verb: str  # get, list, watch, patch, create, delete
+    verb: str  # get, list, watch, patch, create, update, delete
     kind: Kind
     name: str = ""
     namespace: str = ""

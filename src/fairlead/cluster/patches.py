@@ -1,4 +1,4 @@
-"""The four ways to change part of an object. There is no way here to write a whole one: that loses others' changes."""
+"""The four ways to change part of an object. One that is written whole loses others' changes: see `changes.py`."""
 
 from __future__ import annotations
 
@@ -53,6 +53,19 @@ class MergePatch(Struct, frozen=True):
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self.body)
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """What a merge patch makes of a value, as the API server does it."""
+    if not isinstance(patch, dict):
+        return patch
+    made = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            made.pop(key, None)
+        else:
+            made[key] = merge(made.get(key), value)
+    return made
 
 
 class StrategicPatch(Struct, frozen=True):

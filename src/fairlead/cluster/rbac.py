@@ -50,5 +50,15 @@ FEATURES: Mapping[str, tuple[Rule, ...]] = {
 }
 
 
+_UPDATE = (
+    "`update` does instead of `patch`, and is what NVIDIA's chart grants: after a forbidden patch the object is read, "
+    "changed and written with its version, and again if another writer came between. A patch is one request."
+)
+INSTEAD: Mapping[str, str] = {
+    "`fairlead nvidia labels`": _UPDATE,
+    "`fairlead nvidia labels --to-node`": _UPDATE,
+}
+
+
 def as_yaml(rules: Iterable[Rule]) -> str:
     return "\n".join(map(str, rules))

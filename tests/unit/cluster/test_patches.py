@@ -1,4 +1,4 @@
-"""JSON patches: escaped as RFC 6901 says, and exactly what was planned."""
+"""JSON patches: escaped as RFC 6901 says, and exactly what was planned. Merges: as RFC 7386 says."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.apiserver.store import apply_ops
 
 from fairlead.cluster.amounts import SIGNED, patch_of, posted_on
 from fairlead.cluster.nodes import Node
-from fairlead.cluster.patches import drop, json_patch, pointer, put
+from fairlead.cluster.patches import drop, json_patch, merge, pointer, put
 from fairlead.policy.amounts import plan
 
 _words = st.lists(st.text(alphabet="ab/~01", min_size=1, max_size=6), min_size=1, max_size=3)
@@ -58,3 +59,26 @@ def test_a_patch_makes_the_node_what_was_wanted(
     assert plan(wanted, posted, "me", adopt).empty
     for name in wanted.keys() - plan(wanted, posted, "me", adopt).refused.keys():
         assert (posted.amount(name), posted.owners[name]) == (wanted[name], "me")
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "made"),
+    [  # from RFC 7386, appendix A
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        (["a", "b"], ["c", "d"], ["c", "d"]),
+        ({"a": "b"}, ["c"], ["c"]),
+        ({"a": "foo"}, None, None),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_a_merge_is_that_of_the_standard(target: Any, patch: Any, made: Any):
+    assert merge(target, patch) == made

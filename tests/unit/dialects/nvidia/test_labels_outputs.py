@@ -8,7 +8,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.apiserver.server import ApiServer, Fault, api_server
+from tests.apiserver.server import ApiServer, Fault
+from tests.apiserver.updates import UpdatingServer, updating_server
 from tests.vectors import gfd
 
 from fairlead.cluster.access import Access, parse_server
@@ -25,8 +26,8 @@ LABELS = {"nvidia.com/gpu.count": "8", "nvidia.com/gpu.product": "H100"}
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    async with api_server() as server:
+async def server() -> AsyncIterator[UpdatingServer]:
+    async with updating_server() as server:
         yield server
 
 
@@ -200,3 +201,60 @@ async def test_labels_on_the_node_need_just_what_the_reference_says(server: ApiS
     server.allowed = {("get", "nodes")}
     with pytest.raises(Forbidden, match="patch"):
         await NodeOutput(client, "n").write({})
+
+
+# What NVIDIA's chart grants, and for the node the same verbs.
+CHART = {(verb, "nodefeatures") for verb in ("get", "list", "watch", "create", "update")}
+CHART_NODE = {("get", "nodes"), ("update", "nodes")}
+
+
+async def test_a_feature_object_is_updated_with_the_rights_of_nvidias_chart(server: UpdatingServer, client: Client):
+    meta = {"name": NAME, "annotations": {"mine": "too"}}
+    server.store.put("nodefeatures", {"metadata": meta, "spec": {"labels": {"old": "x"}, "features": {"a": 1}}}, "gpu")
+    server.allowed = set(CHART)
+    await FeatureOutput(client, "node-1", "gpu").write(LABELS)
+    assert feature(server)["spec"] == {"labels": LABELS, "features": {"a": 1}}
+    assert feature(server)["metadata"]["annotations"] == {"mine": "too"}
+    assert [request.method for request in server.requests] == ["GET", "PATCH", "GET", "PUT"]
+
+
+async def test_the_node_is_updated_where_it_may_not_be_patched(server: UpdatingServer, client: Client):
+    server.store.put(
+        "nodes", {"metadata": {"name": "n", "labels": {"zone": "a"}}, "status": {"capacity": {"cpu": "1"}}}
+    )
+    server.allowed = set(CHART_NODE)
+    await NodeOutput(client, "n").write(LABELS)
+    await NodeOutput(client, "n").write({"nvidia.com/gpu.count": "7"})
+    node = server.store.get("nodes", "n")
+    assert node["metadata"]["labels"] == {"zone": "a", "nvidia.com/gpu.count": "7"}
+    assert node["status"] == {"capacity": {"cpu": "1"}}
+
+
+async def test_what_another_writes_during_an_update_is_not_lost(server: UpdatingServer, client: Client):
+    server.store.put("nodes", {"metadata": {"name": "n", "labels": {"zone": "a"}}})
+    server.allowed = set(CHART_NODE)
+
+    def write() -> None:
+        server.before_update = lambda: None
+        server.store.put("nodes", {"metadata": {"name": "n", "labels": {"zone": "b", "more": "x"}}})
+
+    server.before_update = write
+    await NodeOutput(client, "n").write(LABELS)
+    assert server.store.get("nodes", "n")["metadata"]["labels"] == {"zone": "b", "more": "x", **LABELS}
+
+
+@pytest.mark.parametrize("kind", ["nodes", "nodefeatures"])
+async def test_an_update_that_always_conflicts_is_given_up(server: UpdatingServer, client: Client, kind: str):
+    server.allowed = CHART | CHART_NODE
+    server.store.put("nodes", {"metadata": {"name": "n"}})
+    server.store.put("nodefeatures", {"metadata": {"name": NAME}, "spec": {"labels": {}}}, "gpu")
+
+    def write() -> None:
+        for plural, name, namespace in (("nodes", "n", ""), ("nodefeatures", NAME, "gpu")):
+            server.store.put(plural, server.store.get(plural, name, namespace), namespace)
+
+    server.before_update = write
+    output = NodeOutput(client, "n") if kind == "nodes" else FeatureOutput(client, "node-1", "gpu")
+    with pytest.raises(Conflict, match="has been modified"):
+        await output.write(LABELS)
+    assert sum(request.method == "PUT" for request in server.requests) == 3

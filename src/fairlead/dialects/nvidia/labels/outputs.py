@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from fairlead.cluster.changes import change
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import ClusterError, Conflict, NotFound
 from fairlead.cluster.kinds import NODE_FEATURES, NODES, PODS
-from fairlead.cluster.patches import MergePatch
 from fairlead.dialects.nvidia.labels.catalogue import PREFIX
 from fairlead.model.errors import HostError
 
@@ -112,14 +112,7 @@ class FeatureOutput:
 
     async def write(self, labels: Mapping[str, str]) -> None:
         owners = await self._own()
-        for left in reversed(range(_TRIES)):
-            try:
-                await self._write(dict(labels), owners)
-            except Conflict:
-                if not left:
-                    raise
-            else:
-                return
+        await _until_free(lambda: self._write(dict(labels), owners))
 
     async def _write(self, labels: dict[str, str], owners: list[_Owner] | None) -> None:
         where = {"namespace": self._namespace}
@@ -154,7 +147,7 @@ class FeatureOutput:
             },
             "spec": {"labels": {**stale, **labels}},
         }
-        await self._client.patch(NODE_FEATURES, self.name, MergePatch(body), _Feature, **where)
+        await change(self._client, NODE_FEATURES, self.name, body, **where)
 
     async def _own(self) -> list[_Owner] | None:
         """The DaemonSet of our pod, and the pod: the object goes with them. None: it could not be found out."""
@@ -187,6 +180,9 @@ class NodeOutput:
         self._node = node
 
     async def write(self, labels: Mapping[str, str]) -> None:
+        await _until_free(lambda: self._write(labels))
+
+    async def _write(self, labels: Mapping[str, str]) -> None:
         node = await self._client.get(NODES, self._node, _Object)
         named = node.metadata.annotations.get(OWNED, "").split(",")
         before = {PREFIX + name for name in named if name}
@@ -196,7 +192,19 @@ class NodeOutput:
         owned = ",".join(sorted(name.removeprefix(PREFIX) for name in labels))
         if changed or node.metadata.annotations.get(OWNED, "") != owned:
             meta: dict[str, Any] = {"labels": changed, "annotations": {OWNED: owned or None}}
-            await self._client.patch(NODES, self._node, MergePatch({"metadata": meta}), _Object)
+            await change(self._client, NODES, self._node, {"metadata": meta})
 
     async def withdraw(self) -> None:
         """They stay: an update of ours must not strip the node for a moment."""
+
+
+async def _until_free(write: Callable[[], Awaitable[None]]) -> None:
+    """Works the change out again when another writer came between the read and the write; a few times."""
+    for left in reversed(range(_TRIES)):
+        try:
+            await write()
+        except Conflict:
+            if not left:
+                raise
+        else:
+            return
