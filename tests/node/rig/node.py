@@ -94,6 +94,16 @@ def stop_kubelet(with_signal: signal.Signals = signal.SIGTERM) -> None:
     process.end("kubelet", with_signal)
 
 
+def stop_apiserver() -> None:
+    """As a crash."""
+    process.end("kube-apiserver", signal.SIGKILL)
+
+
+def start_apiserver() -> None:
+    _apiserver((BIN / "kube-apiserver").resolve())
+    process.wait(_healthy, "the API is ready", "etcd", "kube-apiserver")
+
+
 def _prepare(programs: dict[str, Path]) -> None:
     for directory in (STATE, RUN, BIN, LOGS, PIDS, PODS, CERTS, CONFIG, CNI):
         directory.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
 from random import Random
 
 import msgspec
@@ -217,6 +218,32 @@ async def test_a_server_that_does_not_answer_is_reported_after_two_seconds(
         assert f"no answer within {SLOW_S:g} s" in cache.now.problem
         server.thaw()
         await until(cache.latest, lambda now: not now.problem)
+
+
+@contextmanager
+def black_hole() -> Iterator[str]:
+    """An address that takes no connection and refuses none: the queue of the listener is full."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_a_network_that_swallows_connections_is_reported_and_holds_no_check_up(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(follow, "CHECK_S", 0.05)
+    with black_hole() as url:
+        cache = PodCache(Client(Access(parse_server(url)), clock, rng=Random(1)), "n1")
+        async with running(cache.run()):
+            await clock.until_asleep(SLOW_S)
+            await clock.advance(SLOW_S)
+            assert f"no answer within {SLOW_S:g} s" in cache.now.problem
+            await cache.check()
+            assert "no answer within 0.05 s" in cache.now.problem
 
 
 async def test_a_watch_is_short_and_goes_on_without_bookmarks(
