@@ -20,6 +20,8 @@ _KINDS = {
     stat.S_IFBLK: "a block device",
     stat.S_IFDIR: "a directory",
     stat.S_IFSOCK: "a socket",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFREG: "a regular file",
 }
 
 
@@ -54,11 +56,15 @@ def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, *, error
         raise OSError(errno.EILSEQ, wrong, path) from None
 
 
+def kind_of(mode: int) -> str:
+    """What a file is, in words: a FIFO, a directory."""
+    return _KINDS.get(stat.S_IFMT(mode), "no regular file")
+
+
 def _check(path: str | os.PathLike[str], found: os.stat_result, max_bytes: int | None) -> None:
     if not stat.S_ISREG(found.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
         code = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
-        raise OSError(code, f"it is {kind}. Give a regular file", path)
+        raise OSError(code, f"it is {kind_of(found.st_mode)}. Give a regular file", path)
     if max_bytes is not None and found.st_size > max_bytes:
         raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, and {max_bytes:,} are the limit", path)
 

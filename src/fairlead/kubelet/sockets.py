@@ -6,15 +6,19 @@ Owns the three facts "kubelet.sock is another file", "our socket is gone" and "s
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import fcntl
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from fairlead.backends.files import kind_of
 from fairlead.backends.notices import Notices
 from fairlead.model.errors import HostError
 from fairlead.model.ports import Clock
+from fairlead.model.text import encodable, printable
 
 KUBELET_SOCKET = "kubelet.sock"
 # The net under the kernel's notices: a look now and then; oftener where notices cannot be had; and a quicker one while
@@ -25,6 +29,13 @@ HURRY_MIN_S = 0.002
 HURRY_CALM_S = 0.05  # where the kernel gives notice, no look is as quick as that
 HURRY_MAX_S = 0.25
 HURRY_SHARE = 0.02
+_CURES = {
+    errno.ENOSPC: "Make room there: files or bytes are used up",
+    errno.EDQUOT: "Raise the quota, or make room",
+    errno.EMFILE: "Raise the limit of open files",
+    errno.ENFILE: "The system has too many open files",
+}
+HOLDER_BYTES = 512  # of what a lock says of its holder
 
 Identity = tuple[int, int, int]
 Watcher = Callable[[Identity | None], None]
@@ -126,31 +137,61 @@ class DirectoryLock:
         self._fd: int | None = None
 
     def acquire(self, description: str) -> None:
+        """Raises HostError, and holds nothing then."""
         if self._fd is not None:
             return
+        fd = self._open()
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._check(fd)
+            self._lock(fd)
+            # The holder's name is for people. A disk that is full keeps it out of the file, not us out of the lock.
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"pid {os.getpid()} ({encodable(description)})\n".encode()[:HOLDER_BYTES], 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+
+    def _open(self) -> int:
+        # Never through a link, and never waiting for the other end of a FIFO.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            return os.open(self._path, flags, 0o600)
         except OSError as error:
-            raise HostError(
-                f"{self._path.parent}: cannot write here ({error.strerror}). Give a directory this user may write, "
-                "or run as a user who may"
-            ) from error
+            if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
+                raise self._strange() from None
+            cure = _CURES.get(error.errno or 0, "Give a directory this user may write, or run as a user who may")
+            raise HostError(f"{self._path.parent}: cannot write here ({error.strerror}). {cure}") from error
+
+    def _check(self, fd: int) -> None:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise self._strange()
+
+    def _strange(self) -> HostError:
+        what = "gone again"
+        with contextlib.suppress(OSError):
+            found = self._path.lstat()
+            what = "a file with several names" if stat.S_ISREG(found.st_mode) else kind_of(found.st_mode)
+        return HostError(f"{self._path} is {what}, where a lock file must be. Find out who put it there, and remove it")
+
+    def _lock(self, fd: int) -> None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(fd, 512, 0).decode(errors="replace").strip() or "an unknown process"
-            os.close(fd)
+        except BlockingIOError as error:
+            holder = printable(os.pread(fd, HOLDER_BYTES, 0).decode(errors="replace").strip()) or "an unknown process"
             raise HostError(
                 f"{self._what} is already served by {holder}. Stop it first, or give this one another --plugin-dir "
                 "or --instance"
             ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"pid {os.getpid()} ({description})\n".encode()[:512], 0)
-        self._fd = fd
+        except OSError as error:
+            raise HostError(f"{self._path}: cannot be locked: {error.strerror}") from error
 
     def release(self) -> None:
         """Forgets the lock. The file stays: removing it would let two daemons each hold "the" lock."""
-        if self._fd is not None:
-            os.ftruncate(self._fd, 0)
-            os.close(self._fd)
-            self._fd = None
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, 0)
+            os.close(fd)

@@ -184,13 +184,19 @@ class Unit:
             self._lock.acquire(self._place.whose)
             listening = listen(self.socket)
         except (OSError, SocketPathError, HostError) as error:
-            self._post(lc.BindFailed(str(error)))
+            self._lock.release()  # who cannot serve keeps nobody else from it
+            self._post(lc.BindFailed(self._why_not(error)))
             return
         # Before the first await: what is cancelled from here on is closed as a whole.
         self._serving = _Serving(server, offers, service, caller, self._place.watch.expect(self.socket.name))
         await server.start(listening)
         offers.set(self.offer)  # something may have been published meanwhile
         self._post(lc.Bound())
+
+    def _why_not(self, error: Exception) -> str:
+        if isinstance(error, OSError) and error.strerror:
+            return f"{self.socket}: {error.strerror}"
+        return str(error)
 
     async def _close(self) -> None:
         self._disarm()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import socket
@@ -205,3 +206,82 @@ def test_the_lock_is_a_dot_file(tmp_path: Path):
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path):
     with pytest.raises(HostError, match="cannot write here"):
         DirectoryLock(tmp_path / "nowhere").acquire("x")
+
+
+def _fifo(path: Path, _victim: Path) -> None:
+    os.mkfifo(path)
+
+
+def _socket(path: Path, _victim: Path) -> None:
+    listen(path).close()
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda path, victim: path.symlink_to(victim), "a symbolic link"),
+        (lambda path, victim: path.symlink_to(victim.with_name("gone")), "a symbolic link"),
+        (lambda path, victim: path.hardlink_to(victim), "a file with several names"),
+        (lambda path, victim: path.mkdir(), "a directory"),
+        (_fifo, "a FIFO"),
+        (_socket, "a socket"),
+    ],
+)
+def test_what_is_no_lock_file_is_refused_and_left_as_it_is(make, what: str, kubelet_root: Path):
+    victim, path = kubelet_root / "victim", kubelet_root / ".fairlead.lock"
+    victim.write_text("precious")
+    make(path, victim)
+    with pytest.raises(HostError, match=rf"\.fairlead\.lock is {what}, where a lock file must be.*remove it") as caught:
+        DirectoryLock(kubelet_root).acquire("x")
+    assert caught.value.exit_code == 3
+    assert victim.read_text() == "precious"
+    assert path.is_symlink() or path.exists()
+
+
+@pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
+def test_a_full_disk_keeps_the_name_out_of_the_lock_and_nobody_out_of_the_directory(call, tmp_path, monkeypatch):
+    def full(*_args: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    first, second = DirectoryLock(tmp_path), DirectoryLock(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        first.acquire("x")
+        with pytest.raises(HostError, match="already served by an unknown process"):
+            second.acquire("y")
+        first.release()
+    second.acquire("y")  # nothing was left behind
+    second.release()
+
+
+def test_a_lock_that_cannot_be_had_leaves_nothing_behind(tmp_path, monkeypatch):
+    def broken(*_args: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    lock = DirectoryLock(tmp_path)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patch:
+        patch.setattr("fcntl.flock", broken)
+        with pytest.raises(HostError, match="cannot be locked: No locks available"):
+            lock.acquire("x")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    lock.acquire("x")
+    lock.release()
+
+
+def test_a_full_directory_is_named_as_such(tmp_path, monkeypatch):
+    def full(*_args: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        with pytest.raises(HostError, match=r"No space left on device\). Make room there"):
+            DirectoryLock(tmp_path).acquire("x")
+
+
+def test_a_name_that_is_not_utf8_is_told_to_the_second(tmp_path):
+    first, second = DirectoryLock(tmp_path), DirectoryLock(tmp_path)
+    first.acquire("fairlead run --config c\udcff\x1b[2J")
+    with pytest.raises(HostError, match=r"--config c\\xff\\x1b\[2J\)"):
+        second.acquire("fairlead run")
+    first.release()
