@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from fairlead.model.device import Device, DeviceNode
-from fairlead.model.errors import BackendError
+from fairlead.model.errors import BackendError, some
 from fairlead.model.health import Cause, Sign
 from fairlead.model.inventory import Findings, Links
 from fairlead.model.names import DeviceId
+from fairlead.model.text import is_encodable, printable
 
 NUMA_MAX = 2**31  # far above any machine; the wire carries 64 bits
 
@@ -22,7 +25,19 @@ def check_findings(found: Any) -> Findings:
         raise BackendError(f"links are {found.links!r:.80}, not Links")
     for device in found.devices:
         _check_device(device)
-    return found
+    if all(_can_be_told(device) for device in found.devices):
+        return found
+    # The kubelet's protocol takes valid UTF-8 only: one such text would cost the list of all devices.
+    kept = tuple(device for device in found.devices if _can_be_told(device))
+    left = [printable(device.id) for device in found.devices if not _can_be_told(device)]
+    why = "left out, because an id, a path or another text of them is not valid UTF-8. Rename them"
+    return replace(found, devices=kept, problems=(*found.problems, f"{some(left)}: {why}"))
+
+
+def _can_be_told(device: Device) -> bool:
+    texts = [device.id, device.index, device.vendor, device.model, device.pci_address, *device.attributes.values()]
+    texts += [path for node in device.nodes for path in (node.path, node.container_path)]
+    return all(is_encodable(str(text)) for text in texts)
 
 
 def _check_device(device: Any) -> None:

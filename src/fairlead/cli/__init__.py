@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from io import TextIOWrapper
 
 # Each is a module beside this one, which takes the place of another system's device plugin.
 DIALECTS = {
@@ -16,22 +17,27 @@ DIALECTS = {
     "volcano": "Take the place of Volcano's device plugin.",
 }
 DEFECT = 70  # EX_SOFTWARE
+INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point. Every error is one line and an exit code; no traceback reaches a user who did not ask for it."""
-    args = sys.argv[1:] if argv is None else argv
     try:
-        _dispatch(args)
+        if isinstance(sys.stdout, TextIOWrapper):  # a name that this terminal has no letters for is no defect
+            sys.stdout.reconfigure(errors="backslashreplace")
+        _dispatch(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:  # while starting; whoever has something to tidy up has caught it before
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not disturb the end
+        sys.exit(INTERRUPTED)
     except Exception as error:
         from fairlead.config.settings import debugging  # noqa: PLC0415 - only a defect needs it
 
         if debugging():
             raise
-        sys.stderr.write(
-            f"fairlead: this is a defect in Fairlead: {type(error).__name__}: {error}\n"
-            "fairlead: run it again with FAIRLEAD_DEBUG=1 for the traceback, and report it\n"
-        )
+        from fairlead.cli.say import say  # noqa: PLC0415 - as above
+
+        say(f"this is a defect in Fairlead: {type(error).__name__}: {error}")
+        say("run it again with FAIRLEAD_DEBUG=1 for the traceback, and report it")
         sys.exit(DEFECT)
 
 

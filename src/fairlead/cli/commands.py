@@ -15,8 +15,10 @@ import click
 from fairlead._version import __version__
 from fairlead.cli import dialects
 from fairlead.cli.node import node
+from fairlead.cli.say import say
 from fairlead.config.settings import CONFIG_ENV, SETTINGS, config_path, overrides
 from fairlead.model.errors import FairleadError, UsageError
+from fairlead.model.text import each_text, encodable, printable, show_json
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,12 +31,22 @@ class Explained(click.Group):
         try:
             return super().invoke(ctx)
         except FairleadError as error:
-            for line in str(error).splitlines():
-                click.echo(f"fairlead: {line}", err=True)
+            say(error)
             ctx.exit(error.exit_code)
         except BrokenPipeError:  # `| head`
             sys.stderr.close()
             ctx.exit(0)
+
+    def main(self, *args: Any, **keys: Any) -> Any:
+        """As click's own, but Ctrl-C ends with the code that shells expect, and without a word."""
+        try:
+            code = super().main(*args, **{**keys, "standalone_mode": False})
+        except click.Abort:
+            raise KeyboardInterrupt from None
+        except click.ClickException as error:
+            error.show()
+            code = error.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0] if args else ""
@@ -86,7 +98,10 @@ def _load(config: str | None, given: dict[str, str | None] | None = None) -> Any
 
 
 def _print(answer: Any, as_json: bool, draw: Callable[[Any], str]) -> None:
-    click.echo(json.dumps(answer, indent=2, ensure_ascii=False) if as_json else draw(answer))
+    if as_json:
+        click.echo(show_json(json.dumps(each_text(answer, encodable), indent=2, ensure_ascii=False)))
+    else:
+        click.echo(draw(each_text(answer, printable)))
 
 
 def _wait(work: Coroutine[Any, Any, T]) -> T:
@@ -205,7 +220,7 @@ def devices(config: str | None, as_json: bool, **given: str | None) -> None:
     _, inventory, problems = _survey(config, given)
     _print([report.device_facts(device) for device in inventory.devices], as_json, show.devices)
     for problem in problems:
-        click.echo(f"fairlead: {problem}", err=True)
+        say(problem)
     if problems:
         sys.exit(4)
 

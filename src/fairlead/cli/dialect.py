@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from fairlead._version import __version__
+from fairlead.cli.say import say
 from fairlead.config.settings import environment
 from fairlead.dialects.goflags import BadFlag, Flag, masked, usage
 from fairlead.dialects.order import Meant, Order, in_their_words
@@ -48,10 +49,9 @@ def play(program: Program, args: Sequence[str]) -> int:
     try:
         return _play(program, args)
     except FairleadError as error:
-        for line in str(error).splitlines():
-            sys.stderr.write(f"{program.name}: {line.removeprefix(f'{program.name}: ')}\n")
+        say(error, program.name)
         if isinstance(error, Oversize):
-            sys.stderr.write(f"{program.name}: {program.too_small}\n")
+            say(program.too_small, program.name)
         return program.bad_flag if isinstance(error, BadFlag) else FAILED
     except KeyboardInterrupt:
         return 130
@@ -80,7 +80,7 @@ def _play(program: Program, args: Sequence[str]) -> int:
         return 0
     meant = order.meant()
     for note in meant.notes:
-        sys.stderr.write(f"{program.name}: note: {note}\n")
+        say(f"note: {note}", program.name)
     if values["print-config"]:
         import yaml  # noqa: PLC0415 - slow to load
 

@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from fairlead.model.text import printable
+
 STYLES: Mapping[str, str] = {
     "dim": "2",
     "bold": "1",
@@ -34,7 +36,7 @@ class Cell:
     __slots__ = ("style", "text")
 
     def __init__(self, text: object, style: str = "") -> None:
-        self.text = str(text)
+        self.text = printable(str(text))
         self.style = style
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.backends.strict import did_you_mean
+from fairlead.cli.say import say
 from fairlead.cluster.access import find_access
 from fairlead.cluster.client import Client
 from fairlead.cluster.kinds import NODES, PODS
@@ -120,5 +121,4 @@ def _note(notes: Sequence[str]) -> None:
 
 
 def _say(text: str) -> None:
-    for line in text.splitlines():
-        sys.stderr.write(f"{PROGRAM}: {line}\n")
+    say(text, PROGRAM)

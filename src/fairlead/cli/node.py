@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fairlead.cli.say import say
 from fairlead.model.errors import InvalidName, InvalidQuantity, UsageError
 from fairlead.model.names import parse_resource_name
 from fairlead.model.quantity import parse_amount
+from fairlead.model.text import printable
 
 if TYPE_CHECKING:
     from fairlead.cluster.client import Client
@@ -217,11 +219,11 @@ def _stay(where: Where, wanted: dict[str, int], *, force: bool) -> None:
     def problem(text: str) -> None:
         nonlocal said
         if text and text != said:
-            click.echo(f"fairlead: {text}", err=True)
+            say(text)
         said = text
 
     def record(kind: str, /, **keys: object) -> None:
-        click.echo(" ".join([kind, *(f"{key}={value}" for key, value in keys.items())]), err=True)
+        click.echo(printable(" ".join([kind, *(f"{key}={value}" for key, value in keys.items())])), err=True)
 
     async def keep(client: Client) -> None:
         publisher = Publisher(client, NodeWatch(client, where.node), BY_HAND, record, problem)

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from fairlead.cli.say import say
 from fairlead.cluster.access import find_access
 from fairlead.cluster.client import Client
 from fairlead.cluster.nodes import NodeWatch
@@ -57,5 +58,4 @@ async def _run(settings: Settings) -> None:
 
 
 def _note(text: str) -> None:
-    for line in text.splitlines():
-        sys.stderr.write(f"fairlead nvidia config-manager: {line}\n")
+    say(text, "fairlead nvidia config-manager")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fairlead.cli.say import say
 from fairlead.config.settings import environment
 from fairlead.dialects.nvidia.labels import loop
 from fairlead.dialects.nvidia.labels.outputs import FeatureOutput, NodeOutput, Output
@@ -90,5 +91,4 @@ def _output(settings: loop.Settings, clock: SystemClock) -> tuple[Output, Client
 
 
 def _note(text: str) -> None:
-    for line in text.splitlines():
-        sys.stderr.write(f"fairlead nvidia labels: {line}\n")
+    say(text, "fairlead nvidia labels")

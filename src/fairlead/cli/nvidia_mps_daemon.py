@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from fairlead.backends.nvidia.mps.plan import Plan
 from fairlead.backends.nvidia.spec import Mps, Options
 from fairlead.backends.strict import convert
+from fairlead.cli.say import say
 from fairlead.config.settings import environment
 from fairlead.dialects import goflags
 from fairlead.dialects.goflags import BadFlag, Flag, Kind
@@ -37,8 +38,7 @@ def main(args: Sequence[str]) -> int:
     try:
         return _main(list(args))
     except FairleadError as error:
-        for line in str(error).splitlines():
-            sys.stderr.write(f"fairlead nvidia mps-daemon: {line}\n")
+        say(error, "fairlead nvidia mps-daemon")
         return FAILED
     except KeyboardInterrupt:
         return 130

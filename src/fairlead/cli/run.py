@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import NoReturn
 
+from fairlead.cli.say import say
 from fairlead.config.settings import SETTINGS, config_path, overrides
 from fairlead.model.errors import FairleadError
 
@@ -53,8 +54,7 @@ def run(flags: Mapping[str, str | None]) -> int:
 
 
 def complain(error: FairleadError) -> int:
-    for line in str(error).splitlines():
-        sys.stderr.write(f"fairlead: {line}\n")
+    say(error)
     return error.exit_code
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from fairlead.backends.owner import Owner
 from fairlead.model.errors import Busy, FairleadError, HostError, NotRunning, UsageError
+from fairlead.model.text import to_json
 from fairlead.wire.accept import Listener
 from fairlead.wire.rpc import Peer
 from fairlead.wire.unix import SocketPathError, listen, peer_of
@@ -134,7 +135,7 @@ class Control:
         except (TypeError, ValueError) as error:
             return _failure(UsageError(f"a value in the request does not fit: {error}"))
         except Exception as error:  # noqa: BLE001 - a request must not be able to print a traceback
-            return _encode({"error": f"a defect in Fairlead: {type(error).__name__}: {error}", "exit_code": 70})
+            return to_json({"error": f"a defect in Fairlead: {type(error).__name__}: {error}", "exit_code": 70})
 
     async def _work(self, handler: Handler, request: Mapping[str, Any], peer: Peer) -> bytes:
         """One after the other: the kubelet's calls are answered in between."""
@@ -148,9 +149,9 @@ class Control:
                 if callable(found):
                     make = found
                     return await self._thread.call(
-                        lambda: _encode({"ok": make()}), deadline_s=WORK_DEADLINE_S, what=str(request["ask"])
+                        lambda: to_json({"ok": make()}), deadline_s=WORK_DEADLINE_S, what=str(request["ask"])
                     )
-                return _encode({"ok": found})
+                return to_json({"ok": found})
         finally:
             self._waiting -= 1
 
@@ -161,12 +162,8 @@ class Control:
         return handler
 
 
-def _encode(answer: Mapping[str, Any]) -> bytes:
-    return msgspec.json.encode(answer, enc_hook=str)
-
-
 def _failure(error: FairleadError) -> bytes:
-    return _encode({"error": str(error), "exit_code": error.exit_code})
+    return to_json({"error": str(error), "exit_code": error.exit_code})
 
 
 def _answers(path: Path) -> bool:
@@ -187,7 +184,7 @@ def ask(path: Path, request: Mapping[str, Any], *, timeout_s: float = READ_DEADL
         try:
             connection.connect(os.fspath(path))
             with contextlib.suppress(BrokenPipeError):  # refused before it was read: why, can still be read
-                connection.sendall(msgspec.json.encode(request) + b"\n")
+                connection.sendall(to_json(request) + b"\n")
             answer = bytearray()
             while chunk := connection.recv(65536):
                 answer += chunk

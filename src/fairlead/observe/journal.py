@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from fairlead.model.ports import Clock
+from fairlead.model.text import encodable, show_json
 
 CAPACITY = 1000
 # A grant may name thousands of slots; a log line names a few and counts the rest.
@@ -51,8 +52,7 @@ class Journal:
     def record(self, kind: str, **keys: Any) -> None:
         # Shortened here, not when written: a thousand grants of 16,000 slots each must not be kept.
         for key, value in keys.items():
-            if type(value) is not str:
-                keys[key] = plain(value)
+            keys[key] = encodable(value) if type(value) is str else plain(value)
         fact = Fact(self._seq, self._clock.now(), kind, keys)
         self._seq += 1
         self.counts[kind] += 1
@@ -85,7 +85,7 @@ def text_line(fact: Fact) -> str:
 
 def json_line(fact: Fact) -> str:
     keys = {key: plain(value) for key, value in fact.keys.items()}
-    return msgspec.json.encode({"at": _stamp(fact.at_s), "event": fact.kind, **keys}).decode()
+    return show_json(msgspec.json.encode({"at": _stamp(fact.at_s), "event": fact.kind, **keys}).decode())
 
 
 def to_stderr(form: Callable[[Fact], str]) -> Write:
@@ -147,9 +147,12 @@ def plain(value: Any) -> Any:
     """A value as JSON has it, with long lists cut to a few items and a count."""
     if isinstance(value, (list, tuple, set, frozenset)):
         if len(value) <= VALUES_SHOWN:
-            return [str(item) for item in value]
-        return [*map(str, islice(value, VALUES_SHOWN)), f"and {len(value) - VALUES_SHOWN} more"]
-    return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
+            return [encodable(str(item)) for item in value]
+        some = [encodable(str(item)) for item in islice(value, VALUES_SHOWN)]
+        return [*some, f"and {len(value) - VALUES_SHOWN} more"]
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    return encodable(value if isinstance(value, str) else str(value))
 
 
 def _text(value: Any) -> str:
@@ -165,4 +168,4 @@ def _text(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     plain_word = text.isprintable() and not (" " in text or '"' in text or "=" in text)
-    return text if plain_word else msgspec.json.encode(text).decode()
+    return text if plain_word else show_json(msgspec.json.encode(text).decode())

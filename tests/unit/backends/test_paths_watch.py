@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from fairlead.model.clock import SystemClock
 from fairlead.model.device import Device
 from fairlead.model.errors import BackendError, ConfigError
 from fairlead.model.health import CauseKind
+from fairlead.model.text import is_encodable
 
 
 @pytest.fixture
@@ -209,3 +211,16 @@ def test_every_mistake_is_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         open_backend({"devices": [entry, entry]}, FakeClock())
     assert len(caught.value.problems) == 4
+
+
+async def test_a_name_that_is_not_utf8_is_listed_and_unhealthy(host: Host) -> None:
+    host.put(os.fsdecode(b"/dev/nic\xff"))
+    host.put("/dev/nic0")
+    (host.root / "dev/nic1").symlink_to(os.fsdecode(b"nic\xff"))
+    paths = backend(host, {"paths": ["/dev/nic*"]})
+    devices = (await paths.discover()).devices
+    assert all(is_encodable(repr(device)) for device in devices)
+    causes = {device.id: str(await paths.probe(device)) for device in devices}
+    odd = r"odd-path: /dev/nic\xff is not UTF-8, and the kubelet takes no other path. Rename it"
+    assert causes == {"nic0": "None", "nic1": odd}  # one thing under two names is offered once
+    await paths.close()

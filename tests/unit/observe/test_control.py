@@ -214,3 +214,13 @@ async def test_a_handler_knows_who_asks(kubelet_root: Path):
     await control.start()
     assert await asyncio.to_thread(ask, control.path, {"ask": "who"}) == [os.getpid(), os.getuid()]
     await control.close()
+
+
+async def test_a_name_that_is_not_utf8_is_asked_for_and_answered(control: Control):
+    answer = await asyncio.to_thread(ask, control.path, {"ask": "echo", "name": "nic\udcff"})
+    assert answer["name"] == r"nic\xff"
+    control._handlers = {
+        "odd": lambda _request, _peer: asyncio.sleep(0, {"devices": ["nic\udcff"], "nic\udcff": Path("\udcff")})
+    }
+    answer = await asyncio.to_thread(ask, control.path, {"ask": "odd"})
+    assert answer == {"devices": [r"nic\xff"], r"nic\xff": r"\xff"}

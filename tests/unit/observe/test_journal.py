@@ -7,6 +7,7 @@ import json
 import select
 from collections.abc import Sequence
 
+import pytest
 from tests.clock import FakeClock
 
 from fairlead.observe.journal import Fact, Journal, _chunks, json_line, text_line, to_stderr
@@ -93,3 +94,21 @@ def test_lines_are_put_together_but_never_beyond_what_a_pipe_takes_at_once():
     assert all(len(chunk) <= select.PIPE_BUF for _, chunk in chunks)
     assert len(chunks) == 4
     assert b"".join(chunk for _, chunk in chunks).count(b"\n") == 11
+
+
+def test_a_name_that_is_not_utf8_loses_no_line():
+    journal = Journal(FakeClock())
+    journal.record("device-found", device="nic\udcff", paths=["/dev/nic\udcff"], cause=ValueError("\udcfe"))
+    (fact,) = journal.tail()
+    assert text_line(fact).endswith(r"device=nic\xff paths=[/dev/nic\xff] cause=\xfe")
+    assert json.loads(json_line(fact))["paths"] == [r"/dev/nic\xff"]
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "\x9b2J", "a\u202eb", "a\nb", "a\u2028b", "\x7f"])
+def test_no_line_holds_what_a_terminal_obeys(text):
+    journal = Journal(FakeClock())
+    journal.record("problem", reason=text, some=[text])
+    (fact,) = journal.tail()
+    assert text_line(fact).isprintable()
+    assert json_line(fact).isprintable()
+    assert json.loads(json_line(fact))["reason"] == text

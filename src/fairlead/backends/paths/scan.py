@@ -18,6 +18,7 @@ from fairlead.model.device import Device, DeviceNode
 from fairlead.model.edits import Mount
 from fairlead.model.health import Cause, CauseKind
 from fairlead.model.names import SLOT_ID_MAX, DeviceId
+from fairlead.model.text import encodable, is_encodable
 
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _UNFIT = re.compile(r"[^A-Za-z0-9._:-]+")
@@ -132,14 +133,16 @@ class Scanner:
         for spot in spots:
             if spot.kind in {"", Kind.DEVICE}:
                 real = spot.real or spot.path
-                nodes.append(DeviceNode(real, spot.path if real != spot.path else "", entry.permissions))
+                inside = spot.path if real != spot.path else ""
+                nodes.append(DeviceNode(encodable(real), encodable(inside), entry.permissions))
             else:
                 # Only a device can be handed over as one; the rest is mounted.
-                mounts.append(Mount(spot.real, spot.path, read_only="w" not in entry.permissions))
+                writable = "w" in entry.permissions
+                mounts.append(Mount(encodable(spot.real), encodable(spot.path), read_only=not writable))
         numa, pci = self._place(spots)
         device = Device(
             id=self._id(entry, origin),
-            index=_base(origin),
+            index=encodable(_base(origin)),
             vendor=entry.vendor,
             model=entry.model,
             pci_address=pci,
@@ -219,6 +222,9 @@ def _fault(entry: Entry, spots: tuple[Spot, ...], missing: tuple[str, ...]) -> C
     if missing:
         return _missing(missing[0])
     for spot in spots:
+        if not is_encodable(spot.path + spot.real):
+            why = "is not UTF-8, and the kubelet takes no other path. Rename it"
+            return Cause("odd-path", CauseKind.TRANSIENT, f"{encodable(spot.real or spot.path)} {why}")
         if spot.kind not in entry.allow:
             wanted = " or ".join(entry.allow)
             return Cause("wrong-path", CauseKind.TRANSIENT, f"{spot.path} is {_say(spot)}, not a {wanted}")
