@@ -83,12 +83,15 @@ class WarpClock:
 
     def __init__(self) -> None:
         self.shift_s = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def now(self) -> float:
-        return WALL_START_S + asyncio.get_running_loop().time() + self.shift_s
+        return WALL_START_S + self.monotonic() + self.shift_s
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop.time()  # threads ask, too
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -7,7 +7,6 @@ import json
 import platform
 import sys
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -237,16 +236,18 @@ def _survey(config: str | None, given: dict[str, str | None]) -> Any:
 # --- With a daemon ----------------------------------------------------------------------------------------------------
 
 socket_option = click.option(
-    "--socket", "socket", metavar="PATH", help="The daemon's own socket. [FAIRLEAD_STATUS_SOCKET]"
+    "--status-socket",
+    "--socket",
+    "socket",
+    metavar="PATH",
+    help="The daemon's own socket, or a directory of such. Default: /run/fairlead. [FAIRLEAD_STATUS_SOCKET]",
 )
 
 
 def _ask(socket: str | None, request: dict[str, Any]) -> Any:
-    from fairlead.config.spec import StatusSpec  # noqa: PLC0415 - its default path
-    from fairlead.observe.control import ask  # noqa: PLC0415 - as above
+    from fairlead.cli.daemons import ask_one  # noqa: PLC0415 - only commands that ask
 
-    chosen = next((item.value for item in overrides({"--status-socket": socket}) if item.path[0] == "status"), "")
-    return ask(Path(chosen or StatusSpec().socket), request)
+    return ask_one(socket, request)
 
 
 @cli.command()
@@ -254,15 +255,18 @@ def _ask(socket: str | None, request: dict[str, Any]) -> Any:
 @json_option
 @click.option("--check", is_flag=True, help="Exit with 1 unless everything is registered and healthy.")
 def status(socket: str | None, as_json: bool, check: bool) -> None:
-    """Show a running daemon: devices, health, holders, registration."""
+    """Show the daemons that run here: devices, health, holders, registration. Exits with 5 when none answers."""
     from fairlead.cli import show  # noqa: PLC0415 - only this
+    from fairlead.cli.daemons import ask_all  # noqa: PLC0415 - as above
 
-    answer = _ask(socket, {"ask": "status"})
-    _print(answer, as_json, show.status)
-    well = all(row["phase"] == "streaming" for row in answer["resources"]) and all(
-        row["health"] == "healthy" for row in answer["devices"]
-    )
-    if check and not (well and answer["resources"] and not answer["problems"]):
+    told, silent = ask_all(socket, {"ask": "status"})
+    for error in silent if told else ():
+        click.echo(f"fairlead: {error}", err=True)
+    if not told:
+        raise silent[0]
+    answers = [each.answer for each in told]
+    _print(answers if len(answers) > 1 else answers[0], as_json, lambda _: "\n\n".join(map(show.status, answers)))
+    if check and not all(map(show.is_well, answers)):
         sys.exit(1)
 
 

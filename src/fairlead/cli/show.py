@@ -27,6 +27,13 @@ def status(answer: Mapping[str, Any]) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
+def is_well(answer: Mapping[str, Any]) -> bool:
+    """Whether all is registered and healthy, and something is offered."""
+    registered = all(row["phase"] == "streaming" for row in answer["resources"])
+    healthy = all(row["health"] == "healthy" for row in answer["devices"])
+    return bool(registered and healthy and answer["resources"] and not answer["problems"])
+
+
 def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [paint(f"{row['name']}: {row['note']}", "warn") for row in rows if row["note"]]
 

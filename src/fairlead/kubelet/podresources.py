@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -61,10 +62,13 @@ async def read_holdings(socket: Path, *, timeout_s: float = DEADLINE_S) -> Holdi
         return Unknown(f"{socket} is not there")
     from fairlead.wire import podresources as pr  # noqa: PLC0415 - loaded by whoever asks
 
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s  # for both steps together
     try:
         channel = await Channel.connect(str(socket), timeout_s=timeout_s, limits=Limits(message_bytes=ANSWER_MAX_BYTES))
         try:
-            answer = await channel.unary(pr.LIST, pr.ListPodResourcesRequest(), timeout_s=timeout_s)
+            left_s = max(0.05, deadline_s - loop.time())
+            answer = await channel.unary(pr.LIST, pr.ListPodResourcesRequest(), timeout_s=left_s)
         finally:
             await channel.close()
     except RpcError as error:
