@@ -52,7 +52,10 @@ DIFFERENCES = {
     ),
     "ecc-counts": "A double-bit ECC error withdraws the GPU; NVIDIA's hears and ignores it.",
     "event-error": "When the wait for events fails every GPU is asked how it is; NVIDIA's withdraws them all.",
-    "events-told": "A GPU that reports no events is offered, probed and told of; NVIDIA's says nothing.",
+    "events-told": (
+        "A GPU that reports no events, or whose events cannot be asked for, is offered, probed and reported: probes "
+        "find what events would have. NVIDIA's says nothing of the first and withdraws the second."
+    ),
     "xid-enabled": (
         "DP_DISABLE_HEALTHCHECKS=all with DP_ENABLE_HEALTHCHECKS=79 watches XID 79; NVIDIA's watches nothing."
     ),
@@ -64,9 +67,9 @@ DIFFERENCES = {
     "comes-back": "A GPU comes back when its fault is over, after a reset where only that cures it; NVIDIA's needs a "
     "restart or SIGHUP, whatever the GPU has.",
     "sighup-differs": (
-        "SIGHUP changes what differs and heals nobody; NVIDIA's starts everything anew, with all GPUs healthy."
+        "SIGHUP changes what differs, and no health; NVIDIA's starts everything anew, with all GPUs healthy."
     ),
-    "config-kept": "A bad config file at SIGHUP is told, and the old one stays in force; NVIDIA's exits.",
+    "config-kept": "A bad config file at SIGHUP is reported, and the old one stays in force; NVIDIA's exits.",
     "gpus-gone": (
         "GPUs that leave are seen without SIGHUP and stay listed, unhealthy, while a pod may hold them; "
         "NVIDIA's drops them at SIGHUP."
@@ -77,4 +80,42 @@ DIFFERENCES = {
         "takes all sockets away for 30 s, and exits where the directory is missing."
     ),
     "kubelet-path": "A relative --kubelet-socket is refused; NVIDIA's tries it for ever.",
+    "mps-path": "A relative --mps-root is refused; NVIDIA's serves, and no runtime takes the mount.",
+    "numa-file": (
+        "A numa_node file that holds no number of a node is reported, and the GPU has no NUMA node; NVIDIA's exits, or "
+        "passes a number of any size on to the kubelet."
+    ),
+    "lock-files": (
+        "The kubelet's directory also has .fairlead-nvidia.lock and a lock for each socket (.nvidia-gpu.sock.lock), so "
+        "that two plugins do not fight. They stay when it ends; the kubelet ignores them."
+    ),
+    "stream-end": (
+        "When it ends, ListAndWatch ends with OK; NVIDIA's breaks the connection (UNAVAILABLE). The kubelet does the same "
+        "after both."
+    ),
+    "pre-start": (
+        "PreStartContainer refuses ids that are not in the list; NVIDIA's takes any. No kubelet asks: the options say "
+        "that it is not required."
+    ),
+    "error-texts": (
+        "Errors have sentences and codes of their own (INVALID_ARGUMENT, FAILED_PRECONDITION); NVIDIA's code is always "
+        "UNKNOWN. The kubelet copies the text into the pod's status and reads neither."
+    ),
+}
+
+# Of `fairlead nvidia labels`, from gpu-feature-discovery.
+LABEL_DIFFERENCES = {
+    "models": "Of several GPU models the most numerous is labelled; gpu-feature-discovery takes one by chance.",
+    "cut": "A value over 63 characters is cut; Kubernetes would refuse it.",
+    "thor": "Compute capability 11 is of the family blackwell; gpu-feature-discovery says undefined.",
+    "mode": (
+        "The PCI class is known without a numa_node file, and any other class is unknown; gpu-feature-discovery says unknown "
+        "without the file, and crashes if a class is neither 0x0300 nor 0x0302."
+    ),
+    "one-fails": "A GPU that fails a call costs its own labels only; gpu-feature-discovery exits, or leaves a value out.",
+    "driver-late": (
+        "Without a driver --fail-on-init-error=false looks again each time; gpu-feature-discovery does so after SIGHUP only."
+    ),
+    "conflict": "A NodeFeature object that changed meanwhile is written again; gpu-feature-discovery exits with 409.",
+    "own-names": "Names and devices that NVIDIA's programs read and drop are in force, unless --lenient is given.",
 }

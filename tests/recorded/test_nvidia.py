@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.backends.nvidia import library
 from fairlead.backends.nvidia.nvml import Nvml
-from tests.recorded.differences import DIFFERENCES
+from tests.recorded.differences import DIFFERENCES, LABEL_DIFFERENCES
 from tests.recorded.nvidia import Seen, replay
 from tests.vectors import nvidia
 
@@ -74,6 +74,12 @@ def test_every_recording_has_its_test():
 
 
 def test_the_guide_has_every_difference_and_no_other():
-    page = (Path(__file__).parents[2] / "docs/guide/nvidia.md").read_text().partition("answers otherwise")[2]
-    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.+?) \|$", page, re.MULTILINE))
-    assert rows == DIFFERENCES
+    page = (Path(__file__).parents[2] / "docs/guide/nvidia.md").read_text()
+    plugin, labels = page.partition("answers otherwise")[2].split("### Differences of labels")
+    assert rows_of(plugin) == DIFFERENCES
+    assert f"\n{len(DIFFERENCES)} differences, each on purpose." in plugin
+    assert rows_of(labels) == LABEL_DIFFERENCES
+
+
+def rows_of(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^\| `([a-z-]+)` \| (.+?) \|$", text, re.MULTILINE))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fairlead.backends import files
 
+_NUMA_NODE = re.compile(r"[+-]?[0-9]{1,9}")  # no machine has more: the kernel's own limit is 1024
 _MIG_MINOR = re.compile(r"gpu(\d+)/gi(\d+)/(?:ci(\d+)/)?access (\d+)")
 
 Names = dict[str, frozenset[str]]  # by directory
@@ -35,9 +36,13 @@ def sysfs_bus_id(bus_id: str) -> str:
 
 
 def read_numa(root: str, bus_id: str) -> int | None:
-    """The NUMA node of a PCI device. ValueError for what is no number; None where nobody knows."""
+    """The NUMA node of a PCI device. ValueError for what is no node's number; None where it is not known."""
     text = _read(Path(root) / "sys/bus/pci/devices" / bus_id / "numa_node")
-    node = -1 if text is None else int(text)
+    if text is None:
+        return None
+    if not _NUMA_NODE.fullmatch(text):
+        raise ValueError(text)
+    node = int(text)
     return None if node < 0 else node
 
 

@@ -143,7 +143,7 @@ class Driver:
         try:
             numa = read_numa(self._options.host_root, bus_id)
         except ValueError:
-            notes.append(f"GPU {index}: numa_node of {bus_id} is no number; it counts as unknown")
+            notes.append(f"GPU {index}: numa_node of {bus_id} is no number of a node; it counts as unknown")
         mode = nvml.mig_mode(handle)
         return Gpu(
             uuid,

@@ -13,6 +13,7 @@ from tests.nvml.models import linked
 from tests.nvml.models import partitioned as cut
 from tests.unit.backends.nvidia.drivers import installed, opened, switched
 
+from fairlead.app.sound import check_findings
 from fairlead.backends.nvidia import NvidiaBackend, library
 from fairlead.backends.nvidia.errors import DriverAbsent, GpusFailed, MigMismatch
 
@@ -122,6 +123,16 @@ async def test_unknown_memory_is_no_reason_to_lose_a_gpu(node: Node) -> None:
         node.fault("nvmlDeviceGetMemoryInfo", 3)
         found = await backend.discover()
         assert [device.memory_bytes for device in found.devices] == [0] * 4
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "0x1", "1_0", "99999999999", "9" * 10_000])
+async def test_a_numa_node_that_is_none_is_reported_and_not_known(node: Node, text: str) -> None:
+    for device in (node.root / "sys/bus/pci/devices").iterdir():
+        (device / "numa_node").write_text(text)
+    async with opened(node) as backend:
+        found = check_findings(await backend.discover())
+    assert [device.numa_nodes for device in found.devices] == [()] * 4
+    assert sum("is no number of a node" in problem for problem in found.problems) == 4
 
 
 async def test_a_display_gpu_is_not_offered_and_keeps_its_number(node: Node) -> None:
