@@ -90,8 +90,8 @@ DIFFERENCES = {
         "that two plugins do not fight. They stay when it ends; the kubelet ignores them."
     ),
     "stream-end": (
-        "When it ends, ListAndWatch ends with OK; NVIDIA's breaks the connection (UNAVAILABLE). The kubelet does the same "
-        "after both."
+        "When it ends, ListAndWatch ends with OK; NVIDIA's breaks the connection (UNAVAILABLE). The kubelet does the "
+        "same after both."
     ),
     "pre-start": (
         "PreStartContainer refuses ids that are not in the list; NVIDIA's takes any. No kubelet asks: the options say "
@@ -109,12 +109,15 @@ LABEL_DIFFERENCES = {
     "cut": "A value over 63 characters is cut; Kubernetes would refuse it.",
     "thor": "Compute capability 11 is of the family blackwell; gpu-feature-discovery says undefined.",
     "mode": (
-        "The PCI class is known without a numa_node file, and any other class is unknown; gpu-feature-discovery says unknown "
-        "without the file, and crashes if a class is neither 0x0300 nor 0x0302."
+        "The PCI class is known without a numa_node file, and any other class is unknown; gpu-feature-discovery says "
+        "unknown without the file, and crashes if a class is neither 0x0300 nor 0x0302."
     ),
-    "one-fails": "A GPU that fails a call costs its own labels only; gpu-feature-discovery exits, or leaves a value out.",
+    "one-fails": (
+        "A GPU that fails a call costs its own labels only; gpu-feature-discovery exits, or leaves a value out."
+    ),
     "driver-late": (
-        "Without a driver --fail-on-init-error=false looks again each time; gpu-feature-discovery does so after SIGHUP only."
+        "Without a driver --fail-on-init-error=false looks again each time; gpu-feature-discovery does so after SIGHUP "
+        "only."
     ),
     "conflict": "A NodeFeature object that changed meanwhile is written again; gpu-feature-discovery exits with 409.",
     "own-names": "Names and devices that NVIDIA's programs read and drop are in force, unless --lenient is given.",
