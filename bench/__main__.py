@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import assign, contestants, measure, memory, nvidia, placement, report
+from bench import assign, contestants, measure, memory, nvidia, placement, report, stall
 from bench.process import PluginFailedError
 from bench.rows import BUSY_LOAD, OURS, TRANSPORT, Results
 from tests import toolchain
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bench.contestants import Contestant
     from bench.measure import Effort, OpenKubelet
 
-GROUPS = ("start", "calls", "restart", "memory", "idle", "slots", "placement", "units", "assign", "nvidia")
+GROUPS = ("start", "calls", "restart", "memory", "idle", "slots", "placement", "units", "assign", "nvidia", "kubelet")
 SLOTS = 60_000
 
 
@@ -75,6 +75,14 @@ class Bench:
             await self.run_assign()
         if "nvidia" in self.groups:
             await self.run_nvidia()
+        if "kubelet" in self.groups:
+            self.run_kubelet()
+
+    def run_kubelet(self) -> None:
+        if reason := stall.missing():
+            self.notes.append(f"the true kubelet was not measured: {reason}")
+            return
+        self.sheets.append(stall.run(self.effort, self.say))
 
     async def run_assign(self) -> None:
         if reason := assign.missing():

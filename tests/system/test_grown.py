@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.apiserver.server import api_server
-from tests.system.desk import DOSLAB, configure
+from tests.system.desk import DOSLAB, Desk, configure
 from tests.system.rig import running
 
+from fairlead.app import report
+from fairlead.app.foresight import foresee
+from fairlead.cli import show
 from fairlead.testing import Kubelet
 
 FLEET = "description: large\ndevices: [{{count: {count}, vendor: nvidia, model: A100, memory: 80GiB}}]\n"
@@ -27,3 +30,39 @@ async def test_a_unit_that_grew_is_told(
             node.daemon.refresh()
             told = [fact.keys for fact in node.daemon.journal.tail() if fact.kind == "unit-grown"]
             assert [(keys["resource"], keys["from_mib"], keys["to_mib"]) for keys in told] == grown
+
+
+async def test_a_unit_that_grew_stays_over_a_restart_with_a_card_less_while_a_pod_holds_some(
+    kubelet: Kubelet, kubelet_root: Path
+):
+    """Else the card of 80 GiB would be 81,920 units of 1 MiB, of which a pod that has 60,000 MiB holds but 30,000."""
+    async with api_server() as server:
+        config = configure(DOSLAB, kubelet, kubelet_root, server, FLEET.format(count=2))
+        config["rules"][0]["memory"]["unit"] = "1MiB"
+        async with running(kubelet, kubelet_root, yaml.safe_dump(config)) as node:
+            await node.ready(DOSLAB.resource, 80 * 1024)
+            desk = Desk(DOSLAB, node, server)
+            first = await desk.bind("first", {"main": 30_000}, 0)
+            assert (first.phase, desk.lies_on(first)) == ("Running", {0})
+            await node.stop()
+
+            (kubelet_root / "fleet.yaml").write_text(FLEET.format(count=1))
+            node.start()
+            await node.ready(DOSLAB.resource, 40 * 1024)  # of the one card, still 2 MiB each
+            kept = await node.until_fact("unit-kept", resource=DOSLAB.resource)
+            assert (kept.keys["from_mib"], kept.keys["to_mib"]) == (1, 2)
+            shown = show.status(report.status(node.daemon, node.daemon.holdings)())
+            assert "a unit stays 2MiB and does not become 1MiB: pods hold units of it. Drain the node" in shown
+
+            second = await desk.bind("second", {"main": 50_000}, 0)
+            assert second.phase == "Failed"
+            fits = await desk.bind("fits", {"main": 10_000}, 0)
+            assert fits.phase == "Running"
+            planned = await foresee(node.load(), node.daemon.inventory)
+            assert [(made.unit_bytes >> 20, made.wish_bytes >> 20) for made in planned.resources] == [(2, 1)]
+
+            await desk.end(first)
+            await desk.end(fits)
+            await node.stop()
+            node.start()
+            await node.ready(DOSLAB.resource, 80 * 1024)  # drained: 1 MiB, as theirs

@@ -138,7 +138,7 @@ async def test_a_real_node_of_large_cards_works_out_of_the_box(kubelet: Kubelet,
         f"backends: [{{kind: sim, fleet: {kubelet_root}/h200.yaml}}]\nrules: [{{resource: {MEMORY}, memory: {{}}}}]\n"
     )
     async with running(kubelet, kubelet_root, text) as node:
-        await node.ready(MEMORY, 8 * 141 * 1024 // 32)
-        pod = await node.kubelet.run_pod("one", {"main": {MEMORY: 512}})
+        await node.ready(MEMORY, 8 * 141)
+        pod = await node.kubelet.run_pod("one", {"main": {MEMORY: 16}})
         assert pod.containers["main"].env[f"FAIRLEAD_MEMORY_MIB_{ENV}"] == "16384"
-        assert node.find("resource-added", resource=MEMORY, unit_mib=32)
+        assert node.find("resource-added", resource=MEMORY, unit_mib=1024)

@@ -22,6 +22,9 @@ from fairlead.app.reload import FileWatch, Reloads, needs_restart
 from fairlead.app.signals import Signals
 from fairlead.app.sources import Sources
 from fairlead.app.stock import Ledger, inventory_of, preparing
+from fairlead.app.unitbook import UnitBook
+from fairlead.app.units import Units
+from fairlead.app.unittold import UnitsTold
 from fairlead.app.warm import load_ahead, warm_up
 from fairlead.config.load import Loaded, needs_cluster
 from fairlead.config.spec import Registration
@@ -33,7 +36,7 @@ from fairlead.model.clock import SystemClock
 from fairlead.model.edits import Grant
 from fairlead.model.errors import BackendError, FairleadError, HostError, Oversize
 from fairlead.model.inventory import EMPTY
-from fairlead.model.names import ResourceName, socket_name
+from fairlead.model.names import socket_name
 from fairlead.model.ports import Backend, Clock
 from fairlead.model.resource import Resource
 from fairlead.observe.control import Control
@@ -70,7 +73,6 @@ class Daemon:
         self.problems: dict[str, str] = {}
         self.sources = Sources(self.clock, self.journal.record, self.refresh)
         self.inventory = EMPTY
-        self.ledger = Ledger()
         self.holders = Holders(self.clock)
         self.questions = Questions(self)
         self._given = backends
@@ -84,13 +86,14 @@ class Daemon:
         self._failure: FairleadError | None = None
         self._upward: Upward | None = None
         self._started_with = loaded.config
-        self._grown: dict[ResourceName, int] = {}  # units that were told to be larger than configured
+        self._units_told = UnitsTold(self.journal.record)
         self._tasks: set[asyncio.Task[None]] = set()
 
         kubelet = loaded.config.kubelet
         watched = kubelet.registration is Registration.WATCHER
         called = kubelet.registration is Registration.SOCKET
         self.directory = Path(kubelet.watcher_directory if watched else kubelet.directory)
+        self.ledger = Ledger(Units(UnitBook(self.directory), self.holders.on_disk))
         self._lock = DirectoryLock(self.directory, _lock_name(loaded.config.instance))
         self._watch = SocketWatch(self.directory, self.clock)
         self.supervisor = Supervisor(
@@ -149,6 +152,7 @@ class Daemon:
                 f"plugin directory {self.directory}: {error.strerror}. Choose another with --plugin-dir"
             ) from error
         self._lock.acquire(_command())
+        self.ledger.units.book.read()
 
     async def _open_control(self) -> Control | None:
         """Its own socket. A host that has no place for it keeps nobody from serving devices."""
@@ -247,23 +251,20 @@ class Daemon:
         held = None
         if isinstance(self.holdings, Holdings):
             held = self.holdings.by_resource
+        self.ledger.units.asked_s = self.holders.asked_s
         now_s = self.clock.monotonic()  # how long a slot has been gone, whatever is done to the wall clock
         resources = self.ledger.settle(
             self.inventory, self.loaded.rules, held, preparing(sources), now_s, self.holders.is_free
         )
         self._note("rules", "; ".join(self.ledger.problems))
-        self._tell_grown()
+        self._units_told.tell(self.ledger)
+        self._note("units", self.ledger.units.book.save())  # before the kubelet hears of them
         if self._upward is not None:
             self._upward.tell(self.loaded, self.inventory, resources)
         self.supervisor.apply(resources)
 
-    def _tell_grown(self) -> None:
-        for name, (before, now, why) in self.ledger.grown.items():
-            if self._grown.get(name) != now:
-                self.journal.record("unit-grown", resource=name, from_mib=before >> 20, to_mib=now >> 20, reason=why)
-        self._grown = {name: now for name, (_, now, _) in self.ledger.grown.items()}
-
     def _granted(self, resource: Resource, grant: Grant) -> None:
+        self.ledger.units.granted(resource.name, self.clock.monotonic())
         # At once: the next Allocate may be for the same device in its other form.
         if self.ledger.exclusive:
             self.ledger.claim(resource.name, grant.slots, self.clock.monotonic())
@@ -309,7 +310,8 @@ class Daemon:
         return self.holders.known
 
     async def read_holders(self, timeout_s: float = DEADLINE_S) -> None:
-        await self.holders.read(self.loaded.config, timeout_s)
+        foreign = any(rule.memory and rule.memory.ids for rule in self.loaded.rules)
+        await self.holders.read(self.loaded.config, timeout_s, checkpoint=foreign and not self._ready)
 
     # --- Reload ---------------------------------------------------------------------------------------------------
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from fairlead.backends.owner import Owner
     from fairlead.kubelet.checkpoint import Checkpoint
 
-# Slots that left are looked after at this pace; who holds what is otherwise read only when it is asked for.
-INTERVAL_S = 15.0
-EXCLUSIVE_INTERVAL_S = 5.0  # a device that is free again should be offered in both its forms soon
+# What waits for pods to end is looked after at this pace: slots that left, the other form of a device, another unit.
+# Who holds what is otherwise read only when it is asked for.
+INTERVAL_S = 5.0
 
 
 class Holders:
@@ -34,11 +34,25 @@ class Holders:
         self.known: Holdings | Unknown = Unknown("not read yet")
         self._checkpoint: Checkpoint | None = None  # read only while pod-resources gives no answer
         self._read_s = 0.0
+        self.asked_s = 0.0  # when the kubelet was last asked
 
-    async def read(self, config: Config, timeout_s: float = DEADLINE_S) -> None:
+    async def read(self, config: Config, timeout_s: float = DEADLINE_S, *, checkpoint: bool = False) -> None:
+        """`checkpoint`: the kubelet's own file is read too."""
+        self.asked_s = self._clock.monotonic()
         path = config.kubelet.pod_resources
         nothing = Unknown("kubelet.podResources is empty")
         self.known = await read_holdings(Path(path), timeout_s=timeout_s) if path else nothing
+        if checkpoint:
+            await self._read_checkpoint(config)
+
+    def on_disk(self) -> frozenset[ResourceName] | None:
+        """Resources that pods hold by the checkpoint. None: it was not read since the kubelet was last asked.
+
+        A kubelet that has just started answers before it knows its pods, and it never names init containers.
+        """
+        if self._read_s < self.asked_s:
+            return None
+        return frozenset(self._checkpoint.held) if self._checkpoint is not None else frozenset()
 
     def is_free(self, resource: ResourceName, slot: Slot) -> bool:
         """Whether a slot that left is known to be free by the checkpoint. One that is older proves nothing."""
@@ -53,14 +67,14 @@ class Holders:
     async def follow(self, ledger: Ledger, config: Callable[[], Config], refresh: Callable[[], None]) -> None:
         """Asks while a slot waits for the answer, or while none came yet. Run it as a task."""
         while True:
-            await self._clock.sleep(EXCLUSIVE_INTERVAL_S if ledger.exclusive else INTERVAL_S)
+            await self._clock.sleep(INTERVAL_S)
             # Not known is not the same as held by none: the kubelet may have been away when it was asked.
-            if ledger.waiting or isinstance(self.known, Unknown):
+            if ledger.waiting or ledger.units.wishing or isinstance(self.known, Unknown):
                 before = self.known
                 await self.read(config())
-                if ledger.waiting and isinstance(self.known, Unknown):
+                if ledger.units.wishing or (ledger.waiting and isinstance(self.known, Unknown)):
                     await self._read_checkpoint(config())
-                if ledger.waiting or self.known != before:
+                if ledger.waiting or ledger.units.wishing or self.known != before:
                     refresh()
 
     async def _read_checkpoint(self, config: Config) -> None:

@@ -22,6 +22,7 @@ from fairlead.model.resource import Resource
 from fairlead.policy import budget
 from fairlead.policy.amounts import Amount, count
 from fairlead.policy.rules import Assignment, Hit
+from fairlead.policy.stall import Stall, explain_stall, stalls
 
 if TYPE_CHECKING:
     from fairlead.app.daemon import Daemon
@@ -34,6 +35,7 @@ def status(daemon: Daemon, holdings: Holdings | Unknown) -> Callable[[], dict[st
     units = [(unit.resource, _unit(unit)) for unit in daemon.supervisor.units.values()]
     inventory, assignment = daemon.inventory, daemon.ledger.assignment
     wall_s = daemon.clock.now() - daemon.clock.monotonic()
+    prices = stalls(resource for resource, _ in units)
     found = {
         "version": __version__,
         "pid": os.getpid(),
@@ -60,7 +62,10 @@ def status(daemon: Daemon, holdings: Holdings | Unknown) -> Callable[[], dict[st
         return {
             **found,
             "devices": _devices(inventory, assignment, [resource for resource, _ in units], holders, wall_s),
-            "resources": [_resource(resource, holders) | facts for resource, facts in units],
+            "resources": [
+                _resource(resource, holders) | facts | _price(resource, prices[resource.name])
+                for resource, facts in units
+            ],
             "problems": problems,
         }
 
@@ -89,6 +94,7 @@ def _resource(resource: Resource, holders: Mapping[tuple[ResourceName, SlotId], 
         "held": sum((resource.name, slot.id) in holders for slot in resource.slots),
         "retired": retired,
         "unit_bytes": resource.unit_bytes,
+        "wish_bytes": resource.wish_bytes,
         "note": resource.note,
         "placement": resource.strategy.value,
     }
@@ -104,6 +110,12 @@ def _unit(unit: Unit) -> dict[str, Any]:
         "attempt": unit.life.attempt,
         "problem": unit.problem,
     }
+
+
+def _price(resource: Resource, stall: Stall) -> dict[str, Any]:
+    """What the list costs the kubelet when all of it is held."""
+    told = explain_stall(stall, memory=bool(resource.unit_bytes))
+    return {"stall_s": stall.seconds, "stall_long": stall.long, "stall": told}
 
 
 def _devices(
@@ -185,6 +197,7 @@ def plan(
     """What would be advertised, and which rule every device hit."""
     resources = []
     refused = []
+    prices = stalls(assignment.resources)
     for resource in assignment.resources:
         try:
             budget.check(resource)
@@ -196,11 +209,13 @@ def plan(
                 "devices": len(resource.slots_of),
                 "slots": len(resource.slots),
                 "unit_bytes": resource.unit_bytes,
+                "wish_bytes": resource.wish_bytes,
                 "note": resource.note,
                 "placement": resource.strategy.value,
                 "list_bytes": budget.list_bytes(resource),
                 "worst_bytes": budget.worst_bytes(resource),
                 "limit_bytes": budget.KUBELET_MESSAGE_MAX_BYTES,
+                **_price(resource, prices[resource.name]),
             }
         )
     devices = {device.id: device for device in inventory.devices}

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 
 from msgspec.structs import replace
 
 from fairlead.app.source import Source
+from fairlead.app.units import Held, Units
 from fairlead.model.device import Device
 from fairlead.model.health import Condition
 from fairlead.model.inventory import NO_LINKS, Findings, Inventory, Links
 from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.resource import Resource, Slot
-from fairlead.policy.memory import Share, owner_of, short_name, unit_in_use
+from fairlead.policy.memory import owner_of, short_name
 from fairlead.policy.retain import retain
 from fairlead.policy.rules import Assignment, Rule, assign, rule_of
 from fairlead.policy.sharing import device_of
+from fairlead.policy.units import Fixed
 
+_Kept = tuple[Mapping[ResourceName, int], Mapping[ResourceName, Fixed]]
 CLAIM_S = 60.0  # an Allocate is under way no longer than this before pod-resources shows its pod
 
 
@@ -39,28 +42,37 @@ def inventory_of(sources: Iterable[Source]) -> Inventory:
 class Ledger:
     """From inventory to what is served: applies the rules, keeps slots that may still be in use."""
 
-    def __init__(self) -> None:
+    def __init__(self, units: Units | None = None) -> None:
+        self.units = units or Units()
         self._served: dict[ResourceName, Resource] = {}
         self.assignment = Assignment((), (), ())
         self.problems: tuple[str, ...] = ()
         self.exclusive = False  # a device is offered in two forms
         self._claims: dict[tuple[ResourceName, SlotId], float] = {}  # handed out, and when
-        self._units: dict[ResourceName, tuple[Share, int]] = {}  # of memory, as they are cut now
         # What the assignment was made of: devices, rules, units.
-        self._basis: tuple[tuple[Device, ...], tuple[Rule, ...], Mapping[ResourceName, int]] | None = None
-        self._held: Mapping[ResourceName, frozenset[SlotId]] | None = None  # as it was last known
+        self._basis: tuple[tuple[Device, ...], tuple[Rule, ...], _Kept] | None = None
+        self._held: Held | None = None  # as it was last known
 
     @property
     def grown(self) -> dict[ResourceName, tuple[int, int, str]]:
         """Units that pods of another plugin count in, what they are here, and why."""
-        told = ((made, self._units.get(made.name)) for made in self.assignment.resources if made.note)
-        return {made.name: (unit[0].unit_bytes, unit[1], made.note) for made, unit in told if unit is not None}
+        told = ((made, self.units.asked(made.name)) for made in self.assignment.resources if made.note)
+        return {made.name: (asked, made.unit_bytes, made.note) for made, asked in told if asked}
+
+    @property
+    def kept(self) -> dict[ResourceName, tuple[int, int, str]]:
+        """Units that stay because of pods, what they would be, and why they stay."""
+        return {
+            made.name: (made.unit_bytes, made.wish_bytes, made.note)
+            for made in self.assignment.resources
+            if made.wish_bytes
+        }
 
     def settle(
         self,
         inventory: Inventory,
         rules: tuple[Rule, ...],
-        held: Mapping[ResourceName, frozenset[SlotId]] | None,
+        held: Held | None,
         preparing: frozenset[str],
         now_s: float,
         is_free: Callable[[ResourceName, Slot], bool] = lambda _name, _slot: False,
@@ -106,6 +118,9 @@ class Ledger:
                 served[name] = kept  # a name made from devices goes with the last of them
         if held:
             served = _withhold(served, held, inventory)
+        for name, why in self.units.unsure(self.assignment.resources, rules, held).items():
+            served[name] = _keep_back(served[name], set(served[name].slots_of))
+            problems.append(why)
         self.exclusive = any(rule.also for rule in rules)
         if self.exclusive:
             served, unknown = self._exclude(served, held, now_s)
@@ -114,25 +129,15 @@ class Ledger:
         self.problems = tuple(problems)
         return tuple(served[name] for name in sorted(served))
 
-    def _assign(
-        self, inventory: Inventory, rules: tuple[Rule, ...], held: Mapping[ResourceName, frozenset[SlotId]] | None
-    ) -> Assignment:
+    def _assign(self, inventory: Inventory, rules: tuple[Rule, ...], held: Held | None) -> Assignment:
         """Keeps a unit of memory while its rule stands: ids that pods hold, or are about to, must not lose meaning."""
-        shares = {name: rule.memory for name in {**(held or {}), **self._units} if (rule := rule_of(name, rules))}
-        units = {name: unit for name, (share, unit) in self._units.items() if shares.get(name) == share}
-        for name, slots in (held or {}).items():
-            # An earlier daemon may have cut with a unit that this one would not choose.
-            if shares.get(name) is not None and name not in units and (unit := unit_in_use(slots)):
-                units[name] = unit
-        assignment = self._again(inventory, rules, units) or assign(inventory, rules, units)
-        self._basis = inventory.devices, rules, units
-        cuts = ((resource, rule_of(resource.name, rules)) for resource in assignment.resources if resource.unit_bytes)
-        self._units |= {made.name: (rule.memory, made.unit_bytes) for made, rule in cuts if rule and rule.memory}
+        keep, fixed = self.units.decide(inventory.devices, rules, held, self._served)
+        assignment = self._again(inventory, rules, (keep, fixed)) or assign(inventory, rules, keep, fixed)
+        self._basis = inventory.devices, rules, (keep, fixed)
+        self.units.settled(assignment, rules, fixed)
         return assignment
 
-    def _again(
-        self, inventory: Inventory, rules: tuple[Rule, ...], units: Mapping[ResourceName, int]
-    ) -> Assignment | None:
+    def _again(self, inventory: Inventory, rules: tuple[Rule, ...], units: _Kept) -> Assignment | None:
         """As before, when only health has changed: rules do not look at it, and a fault must be told at once."""
         if self._basis != (inventory.devices, rules, units) or len(inventory.by_id) != len(inventory.devices):
             return None
@@ -144,7 +149,7 @@ class Ledger:
         self._claims.update(((resource, slot), now_s) for slot in slots)
 
     def _exclude(
-        self, served: dict[ResourceName, Resource], held: Mapping[ResourceName, frozenset[SlotId]] | None, now_s: float
+        self, served: dict[ResourceName, Resource], held: Held | None, now_s: float
     ) -> tuple[dict[ResourceName, Resource], list[str]]:
         """A device offered in two forms is given away in one of them."""
         if held is not None:
@@ -185,7 +190,7 @@ class Ledger:
 
 
 def _withhold(
-    served: Mapping[ResourceName, Resource], held: Mapping[ResourceName, frozenset[SlotId]], inventory: Inventory
+    served: Mapping[ResourceName, Resource], held: Held, inventory: Inventory
 ) -> dict[ResourceName, Resource]:
     """A device that a pod holds as it was offered before is not given to another pod as it is offered now.
 
@@ -201,16 +206,15 @@ def _withhold(
                 busy.add(owner_of(slot, shorts) or device_of(slot))
     if not busy:
         return dict(served)
-    return {
-        name: replace(
-            resource,
-            slots=tuple(
-                replace(slot, withheld=True) if slot.device in busy and slot.retired_s is None else slot
-                for slot in resource.slots
-            ),
-        )
-        for name, resource in served.items()
-    }
+    return {name: _keep_back(resource, busy) for name, resource in served.items()}
+
+
+def _keep_back(resource: Resource, devices: Container[DeviceId]) -> Resource:
+    slots = tuple(
+        replace(slot, withheld=True) if slot.device in devices and slot.retired_s is None else slot
+        for slot in resource.slots
+    )
+    return replace(resource, slots=slots)
 
 
 def _devices(resource: Resource) -> Iterable[Device]:

@@ -198,11 +198,11 @@ def validate(config: str | None, as_json: bool, **given: str | None) -> None:
 def plan(config: str | None, as_json: bool, **given: str | None) -> None:
     """Show what would be advertised on this node, and which rule each device hits."""
     from fairlead.app import report  # noqa: PLC0415 - loads the engine
+    from fairlead.app.foresight import foresee  # noqa: PLC0415 - as above
     from fairlead.cli import show  # noqa: PLC0415 - as above
-    from fairlead.policy.rules import assign  # noqa: PLC0415 - as above
 
     loaded, inventory, problems = _survey(config, given)
-    answer = report.plan(inventory, assign(inventory, loaded.rules), problems, loaded.amounts)
+    answer = report.plan(inventory, _wait(foresee(loaded, inventory)), problems, loaded.amounts)
     _print(answer, as_json, show.plan)
     if answer["problems"]:
         sys.exit(1)

@@ -20,7 +20,7 @@ def status(answer: Mapping[str, Any]) -> str:
     notes = []
     if not answer["holders_known"]:
         notes.append(paint(f"who holds what is unknown: {answer['holders_problem']}", "dim"))
-    notes += _notes(answer["resources"])
+    notes += _notes(answer["resources"], prices=False)
     notes += [paint(f"! {problem}", "bad") for problem in answer["problems"]]
     if notes:
         blocks.append("\n".join(notes))
@@ -34,8 +34,14 @@ def is_well(answer: Mapping[str, Any]) -> bool:
     return bool(registered and healthy and answer["resources"] and not answer["problems"])
 
 
-def _notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [paint(f"{row['name']}: {row['note']}", "warn") for row in rows if row["note"]]
+def _notes(rows: Sequence[Mapping[str, Any]], *, prices: bool) -> list[str]:
+    """`prices`: also those that are as they should be."""
+    notes = [paint(f"{row['name']}: {row['note']}", "warn") for row in rows if row["note"]]
+    return notes + [
+        paint(f"{row['name']}: {row['stall']}", "warn" if row["stall_long"] else "dim")
+        for row in rows
+        if row["stall"] and (prices or row["stall_long"])
+    ]
 
 
 def _count(slots: int, unit_bytes: int) -> str:
@@ -140,7 +146,10 @@ def plan(answer: Mapping[str, Any]) -> str:
         if answer["devices"]
         else "no device was found"
     )
-    notes = [*_notes(answer["resources"]), *(paint(f"! {problem}", "bad") for problem in answer["problems"])]
+    notes = [
+        *_notes(answer["resources"], prices=True),
+        *(paint(f"! {problem}", "bad") for problem in answer["problems"]),
+    ]
     if notes:
         blocks.append("\n".join(notes))
     return "\n\n".join(blocks)

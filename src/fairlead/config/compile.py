@@ -177,7 +177,8 @@ def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
 
 def compile_memory(spec: MemorySpec, at: Path, problems: list[Problem]) -> Share:
     if spec.unit == "auto":
-        return Share(straddle=spec.straddle, ids=_ids(spec.ids, (*at, "ids"), problems))
+        ids = _ids(spec.ids, (*at, "ids"), problems)
+        return Share(straddle=spec.straddle, ids=ids, max_stall_s=spec.max_stall)
     try:
         unit_bytes = int(Bytes.parse(spec.unit))
     except ValueError:
@@ -186,7 +187,14 @@ def compile_memory(spec: MemorySpec, at: Path, problems: list[Problem]) -> Share
         problems.append(((*at, "unit"), f"{spec.unit!r} is no unit. Write auto, or whole MiB, such as 256MiB or 1GiB"))
         unit_bytes = MIB
     ids = _ids(spec.ids, (*at, "ids"), problems)
-    return Share(unit_bytes, grow=spec.grow, straddle=spec.straddle, required=spec.required, ids=ids)
+    return Share(
+        unit_bytes,
+        grow=spec.grow,
+        straddle=spec.straddle,
+        required=spec.required,
+        ids=ids,
+        max_stall_s=spec.max_stall,
+    )
 
 
 def _ids(text: str, at: Path, problems: list[Problem]) -> str:

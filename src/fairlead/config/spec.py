@@ -81,11 +81,23 @@ class MemorySpec(_Spec, frozen=True):
 
     unit: Annotated[
         str | int,
-        _doc("How much memory a slot stands for, in whole MiB. auto: the smallest that fits.", "auto", "256MiB"),
+        _doc(
+            "How much memory a slot stands for, in whole MiB. auto: the smallest that fits and that the kubelet can bear.",
+            "auto",
+            "256MiB",
+        ),
     ] = "auto"
     grow: Annotated[
         bool, _doc("Whether a unit whose list the kubelet would not take is doubled until it does. Else it is refused.")
     ] = False
+    max_stall: Annotated[
+        Seconds | None,
+        _doc(
+            "How long a kubelet that restarts may be busy with the list while all of it is held. auto, and a unit that may "
+            "grow, are doubled until it is no longer. 0: any time. Default: 500ms; with ids, any time.",
+            "500ms",
+        ),
+    ] = None
     required: Annotated[
         bool,
         _doc("Whether the daemon ends when the unit is refused as it starts. Else it goes on without the resource."),

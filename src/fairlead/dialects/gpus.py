@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from fairlead.dialects.goflags import BadFlag, Flag, Kind, Parsed
+from fairlead.dialects.goflags import FOREVER, BadFlag, Flag, Kind, Parsed
 from fairlead.dialects.order import places_of
 from fairlead.model.errors import UsageError
 
@@ -29,6 +29,14 @@ UNIT_TOO_SMALL = Flag(
     help="grow: a unit whose list the kubelet would not take is doubled until it does; journal and status tell it. "
     "refuse: it ends with an error that names a unit that fits.",
 )
+MAX_STALL = Flag(
+    "max-stall",
+    Kind.DURATION,
+    None,
+    ("FAIRLEAD_MAX_STALL",),
+    help="How long a kubelet that restarts may be busy with the list while all of it is held, such as 500ms: the unit "
+    "is doubled until it is no longer. Left out: the unit stays, and journal, status and plan tell how long it is.",
+)
 
 
 def memory(parsed: Parsed, unit: str, ids: str) -> dict[str, Any]:
@@ -36,7 +44,12 @@ def memory(parsed: Parsed, unit: str, ids: str) -> dict[str, Any]:
     word = str(parsed.values["unit-too-small"])
     if word not in {"grow", "refuse"}:
         raise BadFlag(f"--unit-too-small: {word!r} is not known. Use grow or refuse")
-    return {"unit": unit, ("grow" if word == "grow" else "required"): True, "ids": ids}
+    made: dict[str, Any] = {"unit": unit, ("grow" if word == "grow" else "required"): True, "ids": ids}
+    if (most_s := parsed.values["max-stall"]) is not None:
+        if word == "refuse" or not 0 < most_s < FOREVER:
+            raise BadFlag("--max-stall takes a time over 0, and a unit that may grow: not --unit-too-small=refuse")
+        made["maxStall"] = most_s
+    return made
 
 
 def require_node(parsed: Parsed, environ: Mapping[str, str], whose: str) -> None:

@@ -44,6 +44,7 @@ class Resource(Struct, frozen=True, dict=True, weakref=True):
     prepare: bool = False  # the kubelet must call before each container start
     per_container: int = 0  # how many slots one container may have; 0: any number
     unit_bytes: int = 0  # of the device's memory that a slot stands for; 0: it stands for no memory
+    wish_bytes: int = 0  # the unit that it would be if pods did not hold units; 0: the same
     note: str = ""  # why that is another unit than the one asked for
     straddle: bool = False  # whether units of one container may lie on several devices
     hints: bool = True  # whether the kubelet is told the NUMA nodes of devices

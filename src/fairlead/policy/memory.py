@@ -19,6 +19,7 @@ from fairlead.model.errors import Oversize, UsageError
 from fairlead.model.names import DeviceId, SlotId, parse_slot_id
 from fairlead.model.resource import Slot
 from fairlead.policy.size import run_bytes
+from fairlead.policy.stall import MAX_STALL_S, most_slots, name_time, stall_s
 
 MIB = 1 << 20
 KUBELET_MESSAGE_MAX_BYTES = 4 * MIB
@@ -41,6 +42,20 @@ class Share(Struct, frozen=True):
     straddle: bool = False  # whether the memory of one container may lie on several devices
     required: bool = False  # whether there is nothing to run for where the unit is refused
     ids: str = ""  # how slots are named, up to the ordinal: {id} and {index} are the device's. Empty: our own ids
+    max_stall_s: float | None = None  # how long the kubelet may be busy with the list; 0: any time; None: `slots_max`
+
+    @property
+    def slots_max(self) -> int | None:
+        """A unit that may grow is doubled until there are no more slots.
+
+        Under another plugin's ids pods are written for its unit: there the time is a warning, unless it is given.
+        """
+        if self.max_stall_s is None:
+            return None if self.ids else most_slots(MAX_STALL_S)
+        return most_slots(self.max_stall_s) if self.max_stall_s else None
+
+
+AUTO = Share()
 
 
 class Part(Struct, frozen=True):
@@ -106,14 +121,19 @@ def is_tight(devices: Sequence[Device], share: Share, unit_bytes: int) -> bool:
     return bool(share.ids) and list_bytes(devices, unit_bytes, share.ids, terse=False) > KUBELET_MESSAGE_MAX_BYTES
 
 
-def choose_unit(devices: Sequence[Device], least_bytes: int = MIB, room_bytes: int = ROOM_BYTES, ids: str = "") -> int:
-    """The least unit, doubled until the list fits and one container may have the whole of any device."""
+def count_slots(devices: Iterable[Device], unit_bytes: int) -> int:
+    return sum(device.memory_bytes // unit_bytes for device in devices)
+
+
+def choose_unit(devices: Sequence[Device], share: Share = AUTO, room_bytes: int = ROOM_BYTES) -> int:
+    """The least unit, doubled until the list fits, the kubelet can bear it, and one container may have any device."""
     largest = max((device.memory_bytes for device in devices), default=0)
-    unit_bytes = least_bytes
+    unit_bytes, most = share.unit_bytes, share.slots_max
     while unit_bytes < largest:
         # Under another plugin's ids, pods are written for its unit: it grows only where nothing would work at all.
-        whole = bool(ids) or largest // unit_bytes <= PER_CONTAINER_MAX
-        if whole and list_bytes(devices, unit_bytes, ids) <= room_bytes:
+        whole = bool(share.ids) or largest // unit_bytes <= PER_CONTAINER_MAX
+        borne = most is None or count_slots(devices, unit_bytes) <= most
+        if whole and borne and list_bytes(devices, unit_bytes, share.ids) <= room_bytes:
             break
         unit_bytes *= 2
     return unit_bytes
@@ -127,12 +147,11 @@ def settle_unit(devices: Sequence[Device], share: Share, keep_bytes: int | None 
         if keep_bytes and kept and list_bytes(devices, keep_bytes, share.ids) <= limit:
             return keep_bytes
         # What another plugin has listed so far, and the kubelet took, goes on.
-        room_bytes = limit if share.ids else ROOM_BYTES
-        return choose_unit(devices, share.unit_bytes, room_bytes, share.ids)
+        return choose_unit(devices, share, limit if share.ids else ROOM_BYTES)
     size = list_bytes(devices, share.unit_bytes, share.ids)
     if size > limit:
-        slots = sum(device.memory_bytes // share.unit_bytes for device in devices)
-        enough = name_unit(choose_unit(devices, MIB, limit, share.ids))
+        slots = count_slots(devices, share.unit_bytes)
+        enough = name_unit(choose_unit(devices, Share(ids=share.ids, max_stall_s=0), limit))
         raise Oversize(
             f"{slots:,} slots of {name_unit(share.unit_bytes)} make a list of {size:,} bytes, over the kubelet's "
             f"{limit:,}. Set memory.unit to {enough} or more, or to auto"
@@ -145,11 +164,14 @@ def explain_unit(devices: Sequence[Device], share: Share, unit_bytes: int) -> st
     if not share.ids or unit_bytes == share.unit_bytes:
         return ""
     asked, taken = name_unit(share.unit_bytes), name_unit(unit_bytes)
-    slots = sum(device.memory_bytes // share.unit_bytes for device in devices)
+    slots = count_slots(devices, share.unit_bytes)
     size = list_bytes(devices, share.unit_bytes, share.ids)
     if size > KUBELET_MESSAGE_MAX_BYTES:
         limit = f"{KUBELET_MESSAGE_MAX_BYTES:,}"
         why = f"{slots:,} slots of {asked} make a list of {size:,} bytes, over the kubelet's {limit}"
+    elif share.slots_max is not None and slots > share.slots_max:
+        busy = name_time(stall_s(slots, slots))
+        why = f"{slots:,} slots of {asked} would keep the kubelet busy for {busy}, over memory.maxStall"
     else:
         why = "it was chosen for more devices, and stays while the daemon runs"
     return f"a unit is {taken}, not {asked}: {why}. An amount of 1 means {taken} here"

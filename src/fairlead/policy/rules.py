@@ -16,13 +16,14 @@ from msgspec.structs import replace
 from fairlead.model.assign import Assign
 from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits
-from fairlead.model.errors import InvalidName, Oversize, UsageError
+from fairlead.model.errors import InvalidName, UsageError
 from fairlead.model.inventory import Inventory
 from fairlead.model.names import DeviceId, ResourceName, SlotId, parse_resource_name, parse_slot_id
 from fairlead.model.resource import Resource, Slot, Strategy
-from fairlead.policy.memory import Share, cut, explain_unit, is_tight, read_id, settle_unit, short_name
+from fairlead.policy.memory import Share, is_tight, read_id
 from fairlead.policy.order import device_key
 from fairlead.policy.sharing import slots_for
+from fairlead.policy.units import Fixed, Uncut, cut_memory
 
 
 class Match(Struct, frozen=True):
@@ -122,6 +123,7 @@ _UNFIT = re.compile(r"[^-A-Za-z0-9_.]")
 
 
 NO_UNITS: Mapping[ResourceName, int] = {}
+NO_FIXED: Mapping[ResourceName, Fixed] = {}
 
 
 class Hit(Struct, frozen=True):
@@ -149,10 +151,17 @@ class _Draft(Struct):
     slots: list[Slot] = field(default_factory=list)
     devices: list[Device] = field(default_factory=list)  # whose memory is cut when all of them are known
     unit_bytes: int = 0
+    wish_bytes: int = 0
+    note: str = ""
 
 
-def assign(inventory: Inventory, rules: Sequence[Rule], units: Mapping[ResourceName, int] = NO_UNITS) -> Assignment:
-    """`units`: those of memory that are in use, and stay while they can."""
+def assign(
+    inventory: Inventory,
+    rules: Sequence[Rule],
+    units: Mapping[ResourceName, int] = NO_UNITS,
+    fixed: Mapping[ResourceName, Fixed] = NO_FIXED,
+) -> Assignment:
+    """`units`: those of memory that are in use, and stay while they can. `fixed`: those that must stay."""
     devices, problems = _unique(inventory.devices)
     if len(devices) != len(inventory.devices):
         inventory = replace(inventory, devices=tuple(devices))
@@ -187,9 +196,18 @@ def assign(inventory: Inventory, rules: Sequence[Rule], units: Mapping[ResourceN
                 continue
             taken.update((slot.id, device.id) for slot in slots)
             draft.slots.extend(slots)
-    refused = {
-        name: why for name, draft in sorted(drafts.items()) if (why := _cut_memory(name, draft, units, taken, problems))
-    }
+    refused: dict[ResourceName, str] = {}
+    for name, draft in sorted(drafts.items()):
+        if draft.rule.memory is None:
+            continue
+        made = cut_memory(draft.devices, draft.rule.memory, units.get(name), fixed.get(name), taken)
+        problems += made.problems
+        if isinstance(made, Uncut):
+            problems.append(why := f"{name} is not offered: {made.why}")
+            refused[name] = why
+            continue
+        draft.slots.extend(made.slots)
+        draft.unit_bytes, draft.wish_bytes, draft.note = made.unit_bytes, made.wish_bytes, made.note
     needed = tuple(why for name, why in refused.items() if (share := drafts[name].rule.memory) and share.required)
     resources = tuple(
         Resource(
@@ -201,7 +219,8 @@ def assign(inventory: Inventory, rules: Sequence[Rule], units: Mapping[ResourceN
             prepare=draft.rule.prepare,
             per_container=draft.rule.per_container,
             unit_bytes=draft.unit_bytes,
-            note=explain_unit(draft.devices, draft.rule.memory, draft.unit_bytes) if draft.rule.memory else "",
+            wish_bytes=draft.wish_bytes,
+            note=draft.note,
             straddle=draft.rule.memory is not None and draft.rule.memory.straddle,
             hints=draft.rule.memory is None or not draft.rule.memory.ids,
             terse=draft.rule.memory is not None and is_tight(draft.devices, draft.rule.memory, draft.unit_bytes),
@@ -281,36 +300,6 @@ def _slots(device: Device, replicas: int, taken: dict[SlotId, DeviceId]) -> tupl
         if slot.id in taken:
             raise InvalidName("slot id", slot.id, f"device {taken[slot.id]!r} has it already; ids must be unique")
     return slots
-
-
-def _cut_memory(
-    name: ResourceName,
-    draft: _Draft,
-    units: Mapping[ResourceName, int],
-    taken: dict[SlotId, DeviceId],
-    problems: list[str],
-) -> str:
-    """Cuts the memory of a resource's devices, all with one unit. If its list would not fit: why it is not offered."""
-    if draft.rule.memory is None:
-        return ""
-    try:
-        draft.unit_bytes = settle_unit(draft.devices, draft.rule.memory, units.get(name))
-    except Oversize as error:
-        problems.append(why := f"{name} is not offered: {error}")
-        return why
-    for device in draft.devices:
-        try:
-            slots = cut(device, draft.unit_bytes, draft.rule.memory.ids)
-            # By the short name: the slots are many, and they differ in their number only.
-            short = SlotId(short_name(device.id))
-            if short in taken:
-                raise InvalidName("short name", short, f"device {taken[short]!r} has it already; ids must be unique")
-        except UsageError as error:
-            problems.append(f"device {device.id!r} is left out: {error}")
-            continue
-        taken[short] = device.id
-        draft.slots.extend(slots)
-    return ""
 
 
 def _unique(devices: Iterable[Device]) -> tuple[list[Device], list[str]]:

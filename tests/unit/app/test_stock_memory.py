@@ -35,12 +35,12 @@ def test_lost_cards_stay_listed_and_come_back_with_the_same_ids():
     ledger, devices = Ledger(), node(*[80 * GIB] * 8)
     before = settle(ledger, devices)
     lost = settle(ledger, devices[:1], at=10)
-    assert lost.unit_bytes == before.unit_bytes == 16 * MIB
+    assert lost.unit_bytes == before.unit_bytes == 512 * MIB
     assert {slot.id for slot in lost.slots} == {slot.id for slot in before.slots}
     gone = settle(ledger, devices[:1], at=100)
-    assert (gone.unit_bytes, len(gone.slots)) == (16 * MIB, 5120)
+    assert (gone.unit_bytes, len(gone.slots)) == (512 * MIB, 160)
     assert settle(ledger, devices, at=101).slots == before.slots
-    assert settle(Ledger(), devices[:1]).unit_bytes == 8 * MIB
+    assert settle(Ledger(), devices[:1]).unit_bytes == 64 * MIB
 
 
 def test_a_new_daemon_goes_on_with_the_unit_that_pods_hold():
@@ -79,7 +79,7 @@ def test_a_changed_unit_lists_the_old_slots_until_they_are_free():
     coarse = (Rule(ANY, NAME, memory=Share(GIB, grow=False)),)
     after = settle(ledger, devices, coarse, at=1)
     units = {part.unit_bytes: part for slot in after.slots if (part := read_id(slot.id))}
-    assert set(units) == {MIB, GIB}
+    assert set(units) == {8 * MIB, GIB}
     assert {slot.id for slot in before.slots}.isdisjoint(offered(after))
     assert len(settle(ledger, devices, coarse, at=100).slots) == 16
 

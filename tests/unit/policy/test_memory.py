@@ -17,9 +17,10 @@ from fairlead.model.inventory import Inventory
 from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.resource import Resource, Strategy
 from fairlead.policy import budget, memory
-from fairlead.policy.memory import MIB, PER_CONTAINER_MAX, Share, choose_unit, cut, read_id, short_name
+from fairlead.policy.memory import MIB, Share, choose_unit, cut, read_id, short_name
 from fairlead.policy.placement import place
 from fairlead.policy.rules import ANY, Rule, assign, check_rules
+from fairlead.policy.stall import most_slots
 
 CARDS = (8 * GIB, 16 * GIB, 24 * GIB, 81_559 * MIB, 80 * GIB, 143_771 * MIB, 141 * GIB, 5 * MIB + 7)
 nodes = st.lists(st.sampled_from(CARDS), min_size=1, max_size=8).map(lambda sizes: node(*sizes))
@@ -55,23 +56,28 @@ def test_ids_are_unique_short_and_do_not_depend_on_the_order_or_the_company_of_d
 
 
 @given(nodes)
-def test_a_chosen_unit_is_the_smallest_that_leaves_room_and_gives_one_container_a_whole_device(
+def test_a_chosen_unit_is_the_smallest_that_the_kubelet_can_bear(
     devices: tuple[Device, ...],
 ):
     unit = choose_unit(devices)
     resource = shared(devices)
     assert resource.unit_bytes == unit
     assert budget.worst_bytes(resource) == memory.list_bytes(devices, unit) <= memory.ROOM_BYTES
-    assert max(map(len, resource.slots_of.values())) <= PER_CONTAINER_MAX
+    assert len(resource.slots) <= most_slots()
     if unit > MIB:
-        finer = unit // 2
-        whole = max(device.memory_bytes for device in devices) // finer
-        assert memory.list_bytes(devices, finer) > memory.ROOM_BYTES or whole > PER_CONTAINER_MAX
+        assert memory.count_slots(devices, unit // 2) > most_slots()
 
 
 @pytest.mark.parametrize(
     ("cards", "size", "unit"),
-    [(1, 16 * GIB, 1), (1, 80 * GIB, 8), (8, 24 * GIB, 4), (8, 80 * GIB, 16), (8, 141 * GIB, 32), (16, 288 * GIB, 128)],
+    [
+        (1, 16 * GIB, 8),
+        (1, 80 * GIB, 64),
+        (8, 24 * GIB, 128),
+        (8, 80 * GIB, 512),
+        (8, 141 * GIB, 1024),
+        (16, 288 * GIB, 4096),
+    ],
 )
 def test_common_nodes_work_out_of_the_box(cards: int, size: int, unit: int):
     assert choose_unit(node(*[size] * cards)) == unit * MIB
@@ -86,7 +92,7 @@ def test_a_unit_in_use_stays_when_cards_come_and_go_and_changes_only_when_its_li
 
     assert unit(devices[:1], 16 * MIB) == 16 * MIB
     assert unit(node(*[80 * GIB] * 16), 16 * MIB) == 16 * MIB  # within the limit, though not within half of it
-    assert unit(node(*[80 * GIB] * 64), 16 * MIB) == 128 * MIB
+    assert unit(node(*[80 * GIB] * 64), 16 * MIB) == 4 * GIB
 
 
 def test_a_fixed_unit_that_does_not_fit_is_refused_with_one_that_does():
@@ -107,7 +113,16 @@ def test_a_unit_that_may_grow_is_doubled_until_it_fits(devices: tuple[Device, ..
     grown = memory.settle_unit(devices, Share(least))
     assert grown % least == 0
     assert memory.list_bytes(devices, grown) <= memory.ROOM_BYTES
-    assert memory.settle_unit(node(*[141 * GIB] * 8), Share(3 * MIB)) == 24 * MIB
+    assert memory.settle_unit(node(*[141 * GIB] * 8), Share(3 * MIB)) == 768 * MIB
+
+
+def test_how_long_the_kubelet_may_be_busy_can_be_given():
+    devices = node(*[80 * GIB] * 8)
+    assert choose_unit(devices, Share(max_stall_s=12.0)) == 64 * MIB
+    assert choose_unit(devices, Share(max_stall_s=0.0)) == 16 * MIB  # only the length of the list counts
+    theirs = Share(ids="fakeID---{index}---")
+    assert choose_unit(devices[:1], theirs, memory.KUBELET_MESSAGE_MAX_BYTES) == MIB
+    assert choose_unit(devices[:1], replace(theirs, max_stall_s=0.5), memory.KUBELET_MESSAGE_MAX_BYTES) == 64 * MIB
 
 
 def test_cards_of_unequal_size_each_give_what_they_have():

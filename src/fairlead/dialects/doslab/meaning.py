@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fairlead.dialects.goflags import BadFlag, Flag, Kind
-from fairlead.dialects.gpus import KUBECONFIG, NODE_NAME, PER_CONTAINER, UNIT_TOO_SMALL, configure, memory
+from fairlead.dialects.gpus import KUBECONFIG, MAX_STALL, NODE_NAME, PER_CONTAINER, UNIT_TOO_SMALL, configure, memory
 from fairlead.dialects.order import Meant, Order, last_flags, own_flags, read_flags
 
 SOURCE = "fairlead doslab"
@@ -30,6 +30,7 @@ FLAGS = (
 OWN = (
     *own_flags("doslab", "kube-device-plugin-mini"),
     UNIT_TOO_SMALL,
+    MAX_STALL,
     KUBECONFIG,
     Flag("token-file", Kind.TEXT, "", ("FAIRLEAD_TOKEN_FILE",), help="File with the token for -masterUrl."),
     Flag(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fairlead.dialects.goflags import BadFlag, Flag, Kind
-from fairlead.dialects.gpus import KUBECONFIG, PER_CONTAINER, UNIT_TOO_SMALL, configure, memory, require_node
+from fairlead.dialects.gpus import KUBECONFIG, MAX_STALL, PER_CONTAINER, UNIT_TOO_SMALL, configure, memory, require_node
 from fairlead.dialects.order import Meant, Order, last_flags, own_flags, read_flags
 
 SOURCE = "fairlead gpushare"
@@ -48,7 +48,7 @@ FLAGS = (
     Flag("v", Kind.INT, 0, help="No effect: the journal holds the facts, whatever the level."),
     *LOG_FILES,
 )
-OWN = (*own_flags("gpushare", WHOSE), UNIT_TOO_SMALL, KUBECONFIG, *last_flags())
+OWN = (*own_flags("gpushare", WHOSE), UNIT_TOO_SMALL, MAX_STALL, KUBECONFIG, *last_flags())
 
 RULE: Mapping[str, Any] = {
     "assign": {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.dialects.goflags import BadFlag, Flag, Kind
-from fairlead.dialects.gpus import KUBECONFIG, PER_CONTAINER, UNIT_TOO_SMALL, configure, memory, require_node
+from fairlead.dialects.gpus import KUBECONFIG, MAX_STALL, PER_CONTAINER, UNIT_TOO_SMALL, configure, memory, require_node
 from fairlead.dialects.order import Meant, Order, last_flags, own_flags, read_flags
 from fairlead.dialects.volcano import v1beta1
 
@@ -37,7 +37,7 @@ FLAGS = (
     ),
     Flag("config-file", Kind.TEXT, "", ("CONFIG_FILE",), help="Volcano's config file, version v1beta1."),
 )
-OWN = (*own_flags("volcano", WHOSE), UNIT_TOO_SMALL, KUBECONFIG, *last_flags("v"))
+OWN = (*own_flags("volcano", WHOSE), UNIT_TOO_SMALL, MAX_STALL, KUBECONFIG, *last_flags("v"))
 
 ASSIGN: Mapping[str, Any] = {
     "device": f"{DOMAIN}gpu-index",

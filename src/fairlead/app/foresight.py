@@ -1,0 +1,35 @@
+"""What a daemon that starts now would offer on this node. For commands that only tell: reads, never writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from fairlead.app.stock import Ledger
+from fairlead.app.unitbook import UnitBook
+from fairlead.app.units import Units
+from fairlead.config.load import Loaded
+from fairlead.config.spec import Registration
+from fairlead.kubelet.checkpoint import read_checkpoint
+from fairlead.kubelet.podresources import Holdings, read_holdings
+from fairlead.model.inventory import Inventory
+from fairlead.policy.rules import Assignment, assign
+
+ASK_S = 2.0
+
+
+async def foresee(loaded: Loaded, inventory: Inventory) -> Assignment:
+    """What a daemon that starts now would offer: a unit that pods of this node hold stays."""
+    kubelet = loaded.config.kubelet
+    watched = kubelet.registration is Registration.WATCHER
+    book = UnitBook(Path(kubelet.watcher_directory if watched else kubelet.directory))
+    book.read()
+    if not book.units and not book.damaged:
+        return assign(inventory, loaded.rules)
+    found = await read_holdings(Path(kubelet.pod_resources), timeout_s=ASK_S) if kubelet.pod_resources else None
+    held = found.by_resource if isinstance(found, Holdings) else None
+    written = read_checkpoint(Path(kubelet.directory))
+    ledger = Ledger(Units(book, lambda: frozenset(written.held) if written else frozenset()))
+    ledger.settle(inventory, loaded.rules, held, frozenset(), 0.0)
+    return replace(ledger.assignment, problems=ledger.problems)

@@ -1,0 +1,125 @@
+"""The units of memory in use: which may change now, and which must stay because pods hold some or may hold some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from fairlead.app.unitbook import UnitBook
+from fairlead.model.device import Device
+from fairlead.model.names import ResourceName, SlotId
+from fairlead.model.resource import Resource
+from fairlead.policy.memory import Share, unit_in_use
+from fairlead.policy.rules import Assignment, Rule, rule_of
+from fairlead.policy.units import Fixed, devices_of
+
+GRANT_S = 60.0  # an Allocate is under way no longer than this before the kubelet names its pod
+
+Held = Mapping[ResourceName, frozenset[SlotId]]
+OnDisk = Callable[[], frozenset[ResourceName] | None]
+
+
+def _nothing() -> frozenset[ResourceName] | None:
+    return frozenset()
+
+
+class Units:
+    """`on_disk`: resources that the kubelet has written down for a pod; None: nobody has looked since it was asked."""
+
+    def __init__(self, book: UnitBook | None = None, on_disk: OnDisk = _nothing) -> None:
+        self.book = book or UnitBook()
+        self._on_disk = on_disk
+        self._chosen: dict[ResourceName, tuple[Share, int]] = {}  # by this process, and for what
+        self._granted_s: dict[ResourceName, float] = {}
+        self._wishing: set[ResourceName] = set()  # whose unit would be another if it could
+        self.asked_s = float("inf")  # when the kubelet was last asked who holds what
+
+    @property
+    def wishing(self) -> bool:
+        return bool(self._wishing)
+
+    def asked(self, name: ResourceName) -> int:
+        """The unit that the rule names; 0 if this process did not choose for it."""
+        chosen = self._chosen.get(name)
+        return chosen[0].unit_bytes if chosen else 0
+
+    def granted(self, name: ResourceName, now_s: float) -> None:
+        if name in self.book.units:
+            self._granted_s[name] = now_s
+
+    def decide(
+        self,
+        devices: tuple[Device, ...],
+        rules: tuple[Rule, ...],
+        held: Held | None,
+        served: Mapping[ResourceName, Resource],
+    ) -> tuple[dict[ResourceName, int], dict[ResourceName, Fixed]]:
+        """Units that stay while they can, and units that must stay."""
+        keep: dict[ResourceName, int] = {}
+        fixed: dict[ResourceName, Fixed] = {}
+        for name in {**(held or {}), **self._chosen, **self.book.units}:
+            rule = rule_of(name, rules)
+            share = rule.memory if rule else None
+            if share is None:
+                continue
+            mine = None if held is None else held.get(name, frozenset())
+            chosen = self._chosen.get(name)
+            if chosen is not None and chosen[0] == share:
+                keep[name] = chosen[1]
+            elif mine and not share.ids and (unit := unit_in_use(mine)):
+                keep[name] = unit  # an earlier daemon may have cut with a unit that this one would not choose
+            unit = self.book.units.get(name)
+            if unit and (why := self._holds(name, share, mine)):
+                before = served.get(name)
+                listed = {slot.device for slot in before.slots if slot.retired_s is None} if before else set()
+                fixed[name] = Fixed(unit, why, devices_of(mine or (), devices, share.ids) | listed)
+        return keep, fixed
+
+    def settled(self, assignment: Assignment, rules: tuple[Rule, ...], fixed: Mapping[ResourceName, Fixed]) -> None:
+        for made in assignment.resources:
+            rule = rule_of(made.name, rules)
+            if not made.unit_bytes or rule is None or rule.memory is None:
+                continue
+            if made.name in fixed and made.wish_bytes:
+                self._wishing.add(made.name)
+                self._chosen.pop(made.name, None)  # it was not chosen: the next look may
+            else:
+                self._wishing.discard(made.name)
+                self._chosen[made.name] = rule.memory, made.unit_bytes
+            self.book.keep({made.name: made.unit_bytes})
+
+    def unsure(
+        self, resources: Iterable[Resource], rules: tuple[Rule, ...], held: Held | None
+    ) -> dict[ResourceName, str]:
+        """Resources whose file is damaged while pods may hold units: how large these are is not known."""
+        found: dict[ResourceName, str] = {}
+        for made in resources:
+            rule, damage = rule_of(made.name, rules), self.book.damage(made.name)
+            if not damage or rule is None or rule.memory is None:
+                continue
+            mine = None if held is None else held.get(made.name, frozenset())
+            if self._holds(made.name, rule.memory, mine):
+                found[made.name] = (
+                    f"{damage}, and pods hold units of {made.name} or may hold some: their size is not known, so "
+                    "nothing more is offered. Drain the node; or, if the unit was never another than now, remove the "
+                    "file and restart"
+                )
+            else:
+                self.book.forget_damage(made.name)
+        return found
+
+    def _holds(self, name: ResourceName, share: Share, mine: frozenset[SlotId] | None) -> str:
+        """Why units must not change their size; empty if they may."""
+        if mine is None:
+            file = self.book.where(name)
+            return (
+                "the kubelet does not say who holds units. It changes when pod-resources is there and says that no pod "
+                f"does; or remove {file} when the node is drained, and restart"
+            )
+        if not share.ids:
+            return ""  # our own ids say their unit: devices that are held in another one are kept back
+        if mine:
+            return "pods hold units of it. Drain the node to change it"
+        written = self._on_disk()
+        if self.asked_s < self._granted_s.get(name, -GRANT_S) + GRANT_S or written is None or name in written:
+            return "the kubelet may have a pod with units on its books. It changes when these pods are gone"
+        return ""

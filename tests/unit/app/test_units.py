@@ -1,0 +1,166 @@
+"""The unit in use under another plugin's ids, which do not say it: it stays while pods hold some, or may hold some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from tests.unit.policy.cards import GIB, NAME, node
+
+from fairlead.app.stock import Ledger
+from fairlead.app.unitbook import UnitBook, file_name
+from fairlead.app.units import GRANT_S, Units
+from fairlead.model.device import Device
+from fairlead.model.inventory import Inventory
+from fairlead.model.names import ResourceName, SlotId
+from fairlead.model.resource import Resource
+from fairlead.policy.memory import MIB, Share
+from fairlead.policy.rules import ANY, Rule
+from fairlead.policy.size import worst_bytes
+
+THEIRS = "fakeID---{index}---"
+TWO = node(80 * GIB, 80 * GIB)
+Held = Mapping[ResourceName, frozenset[SlotId]]
+NOBODY: Held = {}
+
+
+def rule(unit_bytes: int = MIB, *, grow: bool = True, ids: str = THEIRS) -> tuple[Rule, ...]:
+    return (Rule(ANY, NAME, memory=Share(unit_bytes, grow=grow, ids=ids)),)
+
+
+def start(directory: Path, on_disk: frozenset[ResourceName] | None = frozenset()) -> Ledger:
+    """A daemon that has just started: it knows what the directory says."""
+    book = UnitBook(directory)
+    book.read()
+    return Ledger(Units(book, lambda: on_disk))
+
+
+def settle(
+    ledger: Ledger, devices: tuple[Device, ...], held: Held | None, rules: tuple[Rule, ...] = rule(), at: float = 0
+) -> Resource:
+    (resource,) = ledger.settle(Inventory(devices), rules, held, frozenset(), at)
+    assert ledger.units.book.save() == ""
+    return resource
+
+
+def holding(count: int, card: int = 0) -> Held:
+    return {NAME: frozenset(SlotId(f"fakeID---{card}---{number}") for number in range(count))}
+
+
+def free(resource: Resource, held: Held) -> int:
+    return sum(resource.usable(slot) and slot.id not in held[NAME] for slot in resource.slots)
+
+
+def test_a_unit_that_grew_does_not_shrink_with_a_card_less_while_a_pod_holds_some(tmp_path: Path):
+    assert settle(start(tmp_path), TWO, NOBODY).unit_bytes == 2 * MIB
+    held = holding(30_000)
+    ledger = start(tmp_path)
+    after = settle(ledger, TWO[:1], held)
+    assert (after.unit_bytes, after.wish_bytes) == (2 * MIB, MIB)
+    assert free(after, held) == 40_960 - 30_000
+    assert "stays 2MiB and does not become 1MiB: pods hold units of it. Drain the node to change it" in after.note
+    assert "An amount of 1 means 2MiB here" in after.note
+    assert ledger.kept == {NAME: (2 * MIB, MIB, after.note)}
+
+
+def test_it_changes_when_no_pod_holds_any(tmp_path: Path):
+    settle(start(tmp_path), TWO, NOBODY)
+    ledger = start(tmp_path)
+    assert settle(ledger, TWO[:1], holding(1)).unit_bytes == 2 * MIB
+    assert set(ledger.kept) == {NAME}
+    after = settle(ledger, TWO[:1], NOBODY, at=1)
+    assert (after.unit_bytes, after.wish_bytes, after.note) == (MIB, 0, "")
+    assert ledger.kept == {}
+    assert settle(start(tmp_path), TWO[:1], None).unit_bytes == MIB
+
+
+def test_it_stays_where_the_kubelet_does_not_say_who_holds_what(tmp_path: Path):
+    settle(start(tmp_path), TWO, None)
+    after = settle(start(tmp_path), TWO[:1], None)
+    assert after.unit_bytes == 2 * MIB
+    assert f"remove {tmp_path / file_name(NAME)} when the node is drained" in after.note
+
+
+@pytest.mark.parametrize("on_disk", [frozenset({NAME}), None], ids=["named", "not read"])
+def test_a_kubelet_that_knows_no_pod_yet_is_not_believed_against_its_own_books(
+    on_disk: frozenset[ResourceName] | None, tmp_path: Path
+):
+    settle(start(tmp_path), TWO, NOBODY)
+    after = settle(start(tmp_path, on_disk), TWO[:1], NOBODY)
+    assert (after.unit_bytes, after.wish_bytes) == (2 * MIB, MIB)
+
+
+def test_an_answer_from_before_the_last_grant_does_not_count(tmp_path: Path):
+    ledger = start(tmp_path)
+    settle(ledger, TWO, NOBODY)
+    ledger.units.granted(NAME, 100.0)
+    coarse = rule(1024 * MIB)
+    for asked_s, unit_bytes in ((50.0, 2 * MIB), (101.0, 2 * MIB), (100 + GRANT_S, GIB)):
+        ledger.units.asked_s = asked_s
+        assert settle(ledger, TWO, NOBODY, coarse, at=1000).unit_bytes == unit_bytes
+
+
+@pytest.mark.parametrize("before", [256, 1024])
+def test_another_configured_unit_waits_until_no_pod_holds_the_old_one(before: int, tmp_path: Path):
+    """Volcano's factor, gpushare's unit: larger or smaller."""
+    other = 1280 - before
+    settle(start(tmp_path), TWO, NOBODY, rule(before * MIB))
+    ledger = start(tmp_path)
+    for _ in range(2):
+        after = settle(ledger, TWO, holding(3), rule(other * MIB))
+        assert (after.unit_bytes, after.wish_bytes) == (before * MIB, other * MIB)
+    assert settle(ledger, TWO, NOBODY, rule(other * MIB), at=1).unit_bytes == other * MIB
+
+
+def test_a_changed_unit_on_reload_waits_as_well(tmp_path: Path):
+    ledger = start(tmp_path)
+    settle(ledger, TWO, NOBODY)
+    after = settle(ledger, TWO, holding(3), rule(GIB, grow=False))
+    assert (after.unit_bytes, after.wish_bytes) == (2 * MIB, GIB)
+
+
+def test_a_unit_that_is_refused_now_stays_for_the_pods_that_hold_it(tmp_path: Path):
+    settle(start(tmp_path), TWO[:1], NOBODY)
+    ledger = start(tmp_path)
+    after = settle(ledger, TWO, holding(5), rule(grow=False))
+    assert after.unit_bytes == MIB
+    assert not ledger.assignment.refused
+
+
+def test_a_card_that_does_not_fit_with_the_unit_in_use_is_left_out_and_told(tmp_path: Path):
+    """Wherever it stands in the order of cards: the one that pods hold stays listed."""
+    settle(start(tmp_path), (replace(TWO[1], index="1"),), NOBODY)
+    ledger, held = start(tmp_path), holding(30_000, card=1)
+    after = settle(ledger, TWO, held)
+    assert after.unit_bytes == MIB
+    assert {slot.device for slot in after.slots} == {TWO[1].id}
+    assert worst_bytes(after) <= 4 * MIB
+    (problem,) = ledger.problems
+    assert problem.startswith(f"device {TWO[0].id!r} is left out: with it, the list in units of 1MiB would be over")
+    assert settle(ledger, TWO, NOBODY, at=1).unit_bytes == 2 * MIB
+
+
+def test_our_own_ids_stay_where_nobody_says_who_holds_what(tmp_path: Path):
+    """Else units of the new size would be free beside those that pods hold."""
+    settle(start(tmp_path), TWO, None, rule(GIB, grow=False, ids=""))
+    after = settle(start(tmp_path), TWO, None, rule(2 * GIB, grow=False, ids=""))
+    assert (after.unit_bytes, after.wish_bytes) == (GIB, 2 * GIB)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"version":1,"resource":"x","unit_mib":2}', b"\0" * 9999])
+def test_a_damaged_file_gives_nothing_away_while_pods_hold_units(content: bytes, tmp_path: Path):
+    settle(start(tmp_path), TWO, NOBODY)
+    file = tmp_path / file_name(NAME)
+    file.write_bytes(content)
+    ledger = start(tmp_path)
+    for held in (holding(10), None):
+        after = settle(ledger, TWO[:1], held)
+        assert not any(after.usable(slot) for slot in after.slots)
+        assert f"{file} cannot be read (" in ledger.problems[0]
+        assert "Drain the node" in ledger.problems[0]
+        assert file.read_bytes() == content
+    after = settle(ledger, TWO[:1], NOBODY, at=1)
+    assert all(after.usable(slot) for slot in after.slots)
+    assert settle(start(tmp_path), TWO[:1], None).unit_bytes == MIB
