@@ -71,7 +71,7 @@ def test_a_fault_encodes_the_slots_of_its_own_device_only(monkeypatch: pytest.Mo
 
 
 def test_a_list_that_grew_is_measured_again():
-    small, large = shared(node(*[16 * GIB] * 4)), shared(node(*[141 * GIB] * 8), UNITS)
+    small, large = shared(node(*[16 * GIB] * 4), Share(2 * MIB, grow=False)), shared(node(*[141 * GIB] * 8), UNITS)
     grown = replace(large, slots=(*large.slots, *(small.slots * 5)))
     with pytest.raises(Oversize, match="slots of an earlier unit are still listed"):
         make_offer(grown, make_offer(large))
