@@ -46,7 +46,7 @@ class Ward:
 
     async def until(self, device: str, health: Health) -> None:
         async with asyncio.timeout(10):
-            while self.health(device) is not health:
+            while device not in self.source.tracks or self.health(device) is not health:
                 self._stirred.clear()
                 await self._stirred.wait()
 

@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from tests.nvml import Driver, Node, gpus
 from tests.nvml.models import partitioned
 from tests.unit.backends.nvidia.drivers import installed, opened
-from tests.unit.backends.nvidia.test_resets import ward
+from tests.unit.backends.nvidia.test_resets import Ward, ward
 from tests.unit.backends.sink import Notes
 
+from fairlead.app.source import RETRY_S
+from fairlead.backends.nvidia import library
 from fairlead.backends.nvidia.errors import DriverAbsent
 from fairlead.model.health import Health
 
@@ -98,3 +100,27 @@ async def test_a_session_that_cannot_be_started_withdraws_nothing_and_is_tried_a
         node.xid(2, 79)
         await notes.wait_for("fault", devices[2].id, "xid-79")
         watch.cancel()
+
+
+@pytest.mark.parametrize("late", ["library", "module"])
+async def test_a_driver_that_comes_late_is_found_after_seconds_without_new_nodes(
+    node: Node, late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = node.driver
+    if late == "library":
+        monkeypatch.setattr(library, "NAME", "libnvidia-ml.so.none")
+    else:
+        node.fault("nvmlInit", 9)
+    async with opened(node) as backend:
+        it = Ward(backend)
+        task = asyncio.create_task(it.source.run())
+        await it.source.first_scan.wait()
+        assert it.source.problem
+        await it.clock.until_asleep(RETRY_S)
+        monkeypatch.undo()
+        node.mend()
+        await it.clock.advance(RETRY_S)
+        await it.until(whole.gpus[0].uuid, Health.HEALTHY)
+        assert it.clock.monotonic() == RETRY_S
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
