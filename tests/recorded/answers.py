@@ -147,11 +147,14 @@ def _as_good(
         verdict.differences.add("prefer-large")
     elif whole:
         mine, other = (judge.node_value(offered.links, known, size, group) for group in (ours, theirs))
-        if mine < other:
-            text = f"{size} of {known}: {ours} is worth {mine}, {theirs} is worth {other}"
+        own, own_other = (judge.own_value(offered.links, group) for group in (ours, theirs))
+        if mine < other or (mine == other and 5 * own < 4 * own_other):
+            text = f"{size} of {known}: {ours} is worth {mine} with {own}, {theirs} is worth {other} with {own_other}"
             verdict.faults.append(f"{offered.resource}: {text}")
         verdict.differences.add("prefer-tie")
     elif offered.packed:
+        if "::" in known[0] and judge.opened(ours, known, offered.slots) > judge.opened(theirs, known, offered.slots):
+            verdict.faults.append(f"{offered.resource}: {size} of {known} with {must}: {ours} opens an idle GPU")
         verdict.differences.add("prefer-pack")
     elif judge.is_spread(ours, known, must, offered.slots):
         verdict.differences.add("prefer-spread")

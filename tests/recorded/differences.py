@@ -28,11 +28,13 @@ DIFFERENCES = {
         "A preference is never an error: the kubelet would refuse the pod. What cannot be met gets an empty answer."
     ),
     "prefer-tie": (
-        "Of equally good sets ours is always the same; NVIDIA's depends on the random order of the request. "
+        "Of sets that are worth as much to the node ours is always the same, and at most a fifth weaker than the "
+        "strongest; NVIDIA's depends on the random order of the request. "
     ),
     "prefer-spread": "Between equally used GPUs ours takes those with the best links; NVIDIA's takes any.",
     "prefer-pack": (
-        "Packing means the fewest GPUs, and MIG instances of one GPU; NVIDIA's fills the most used GPU first."
+        "Packing opens no idle GPU while others have room, then takes the fewest GPUs, and MIG instances of one GPU; "
+        "NVIDIA's fills the most used GPU first."
     ),
     "prefer-unmet": "must_include beyond the size, or not available, gets an empty answer; NVIDIA's repeats the ids.",
     "prefer-large": "With 14 GPUs or more NVIDIA's own search overwrites its best answer; ours is exact.",

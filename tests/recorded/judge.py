@@ -45,6 +45,18 @@ def node_value(links: Links, available: Sequence[str], size: int, group: Sequenc
     return score(tuple(sorted(group))) + best(rest)
 
 
+def own_value(links: Links, group: Sequence[str]) -> int:
+    """What the request itself gets."""
+    return sum(links.between(one, other) for one, other in combinations(group, 2))
+
+
+def opened(chosen: Sequence[str], available: Sequence[str], known: Sequence[str]) -> int:
+    """How many idle GPUs are opened: all of their slots were free."""
+    total = Counter(_gpu(slot) for slot in known)
+    free = Counter(_gpu(slot) for slot in available)
+    return sum(free[gpu] == total[gpu] for gpu in {_gpu(slot) for slot in chosen})
+
+
 def is_spread(chosen: Sequence[str], available: Sequence[str], must: Sequence[str], known: Sequence[str]) -> bool:
     """Whether some order of the picks takes each time a GPU that is least used, and least picked among those."""
     picked = Counter(_gpu(slot) for slot in chosen) - Counter(_gpu(slot) for slot in must)

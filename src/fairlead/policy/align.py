@@ -4,13 +4,15 @@ The objective, in this order, for a choice S out of the available devices:
 
 1. links inside S, plus those inside the best partition of the rest into groups of the same size (a last smaller group
    counts what it holds): the next requests of this size count as much as this one;
-2. the weakest full group of that partition: no later request should be left with worse than it must;
-3. links inside S;
-4. fewest links cut between S and the rest: a single does not split a pair while a loose device is free;
-5. fewest NUMA nodes spanned;
-6. lowest positions.
+2. links inside S are at least four fifths of the most that a choice of this value has: what this request gets is
+   certain, the next ones may never come;
+3. the weakest full group of S and that partition: no later request should be left with worse than it must;
+4. links inside S;
+5. fewest links cut between S and the rest: a single does not split a pair while a loose device is free;
+6. fewest NUMA nodes spanned;
+7. lowest positions.
 
-Up to EXACT_MAX devices the answer is exact. Above that, 3, 4 and 6 are followed in a bounded search.
+Up to EXACT_MAX devices the answer is exact. Above that, 4, 5 and 7 are followed in a bounded search.
 Knows nothing of slots, ids or strategies: devices are positions in a matrix.
 """
 
@@ -24,6 +26,11 @@ from fairlead.policy.grow import grow
 from fairlead.policy.swap import links_of_good_partition
 
 EXACT_MAX = 16
+
+
+def is_near(links: int, most: int) -> bool:
+    """Whether a request may be given so many links where it could have the most, for an even share of later ones."""
+    return 5 * links >= 4 * most
 
 
 def align(weights: Matrix, numa: Sequence[Sequence[int]], must: Sequence[int], size: int) -> tuple[int, ...]:
@@ -49,36 +56,43 @@ def _first_of_two(weights: Matrix, groups: Groups, numa: Sequence[Sequence[int]]
     rest = groups.layer(groups.devices - size)
     even = groups.devices == 2 * size  # then the rest counts as a full group too
     all_links = sum(map(sum, weights)) // 2
-    best: tuple[int, int, int] | None = None
-    equals: list[int] = []
+    best = -1
+    equals: list[tuple[int, int, int]] = []
     for code, inside, degree in zip(rest.codes, rest.inside, rest.degrees, strict=True):
         if code & block:
             continue
         chosen = all_links - degree + inside
-        key = (chosen + inside, min(chosen, inside) if even else 0, chosen)
-        if best is None or key > best:
-            best, equals = key, [code]
-        elif key == best:
-            equals.append(code)
-    return _in_order(groups, numa, [groups.whole - code for code in equals])[0][1]
+        if chosen + inside > best:
+            best, equals = chosen + inside, []
+        if chosen + inside == best:
+            equals.append((min(chosen, inside) if even else 0, chosen, code))
+    most = max(chosen for _, chosen, _ in equals)
+    near = [entry for entry in equals if is_near(entry[1], most)]
+    first = max(near)[:2]
+    return _in_order(groups, numa, [groups.whole - code for *key, code in near if tuple(key) == first])[0][1]
 
 
 def _first_of_many(groups: Groups, numa: Sequence[Sequence[int]], size: int, known: int) -> tuple[int, ...]:
     """Of all groups that some best partition holds, the first by the later objectives."""
     layer = groups.layer(size)
-    used = Cover(groups, layer, size, known).used
+    cover = Cover(groups, layer, size, known)
     block = groups.fields[0] if groups.kinds[0].block else 0
-    # With equal links inside, fewer links in all are fewer links cut.
-    best: tuple[int, int] | None = None
-    equals: list[int] = []
-    for code, inside, degree in zip(layer.codes, layer.inside, layer.degrees, strict=True):
-        if code in used and (not block or code & block):
-            key = (inside, -degree)
-            if best is None or key > best:
-                best, equals = key, [code]
-            elif key == best:
-                equals.append(code)
-    return _in_order(groups, numa, equals)[0][1]
+    by_links: dict[int, list[int]] = {}
+    for code, inside in cover.full():
+        if not block or code & block:
+            by_links.setdefault(inside, []).append(code)
+    degree_of = dict(zip(layer.codes, layer.degrees, strict=True))
+    most = -1
+    ranked: list[tuple[int, int, int, int]] = []
+    for inside in sorted(by_links, reverse=True):
+        if not is_near(inside, most):
+            break
+        for code in cover.held(by_links[inside]):
+            most = max(most, inside)
+            # With equal links inside, fewer links in all are fewer links cut.
+            ranked.append((-min(inside, cover.weakest_beside(code)), -inside, degree_of[code], code))
+    first = min(ranked)[:3]
+    return _in_order(groups, numa, [code for *key, code in ranked if tuple(key) == first])[0][1]
 
 
 def _in_order(

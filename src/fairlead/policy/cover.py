@@ -23,13 +23,9 @@ _ROUNDS = 4
 
 
 class Cover:
-    """The groups that a best partition can hold, and which of them the best ones do.
+    """The groups that a best partition can hold, and questions about which of them the best ones do."""
 
-    Of partitions with the same links, those are best whose weakest full group is strongest: the next request of this
-    size should not be left with worse than it must.
-    """
-
-    __slots__ = ("_codes", "_costs", "_first_small", "_groups", "_inside", "_size", "used")
+    __slots__ = ("_best", "_codes", "_cost_of", "_costs", "_first_small", "_groups", "_inside", "_search", "_size")
 
     def __init__(self, groups: Groups, full: Layer, size: int, known: int) -> None:
         """`known`: the links inside some partition. The better it is, the less is left to search."""
@@ -40,10 +36,29 @@ class Cover:
             if not budget or len(self._costs) <= _FEW:
                 break
             budget = self._improve_prices(budget, share=2 if number == 0 else 1)
-        search = self._searched()
-        best = search.cheapest(groups.whole, groups.devices, budget)
+        self._search = self._searched()
+        best = self._search.cheapest(groups.whole, groups.devices, budget)
         assert best is not None, "the known partition is within the budget"
-        self.used = search.used_by_best(best)
+        self._best = best
+        self._leave_out(best)
+        self._cost_of = dict(zip(self._codes[: self._first_small], self._costs, strict=False))
+
+    def full(self) -> Iterator[tuple[int, int]]:
+        """The full groups that may be part of a best partition, each with the links inside."""
+        full = self._first_small
+        return zip(self._codes[:full], self._inside[:full], strict=True)
+
+    def held(self, codes: list[int]) -> list[int]:
+        """Those of some full groups that are part of a best partition."""
+        return [code for code in codes if self._search.cheapest(*self._beside(code)) is not None]
+
+    def weakest_beside(self, code: int) -> int:
+        """The links in the weakest full group of the rest, in the best partition that has the strongest such group."""
+        return self._search.weakest(*self._beside(code))
+
+    def _beside(self, code: int) -> tuple[int, int, int]:
+        """What is left when a group is taken, and what it may cost."""
+        return self._groups.whole - code, self._groups.devices - self._size, self._best - self._cost_of[code]
 
     def _set_prices(self, full: Layer) -> int:
         """Each device costs an equal share of the best group that it could be in. Scaled by the size: whole numbers.
@@ -168,34 +183,14 @@ class Search:
             self._known[state] = best
         return best
 
-    def used_by_best(self, cost: int) -> set[int]:
-        """The codes of the full groups that are part of a cheapest partition whose weakest full group is strongest."""
-        whole, devices = self._groups.whole, self._groups.devices
-        floor = self._weakest(whole, devices, cost)
-        used: set[int] = set()
-        seen: set[int] = set()
-        ahead = [(whole, devices, cost)]
-        while ahead:
-            state, left, budget = ahead.pop()
-            for entry, rest in self._steps(state, left, budget):
-                step_cost, code, size, inside = entry
-                if inside < floor or self._weakest(rest, left - size, budget - step_cost) < floor:
-                    continue
-                if size == self._size:
-                    used.add(code)
-                if rest not in seen:
-                    seen.add(rest)
-                    ahead.append((rest, left - size, budget - step_cost))
-        return used
-
-    def _weakest(self, state: int, left: int, budget: int) -> int:
+    def weakest(self, state: int, left: int, budget: int) -> int:
         """The links in the weakest full group of a partition that costs no more than this, at best."""
         known = self._strength.get(state)
         if known is None:
             known = -1
             for (cost, _, size, inside), rest in self._steps(state, left, budget):
                 if inside > known:
-                    known = max(known, min(inside, self._weakest(rest, left - size, budget - cost)))
+                    known = max(known, min(inside, self.weakest(rest, left - size, budget - cost)))
             self._strength[state] = known
         return known
 

@@ -10,21 +10,39 @@ from heapq import heapify, heappop, heapreplace
 from itertools import compress
 
 
-def pack(free: Sequence[int], touched: Sequence[int], need: int) -> list[int]:
-    """Fewest bins; among those, the fullest. Bins that the request is in already come first: they cost nothing more."""
+def pack(free: Sequence[int], touched: Sequence[int], need: int, idle: Sequence[bool] = ()) -> list[int]:
+    """Opens the fewest idle bins; takes from the fewest bins in all; among those, from the fullest.
+
+    Bins that the request is in already come first: they cost nothing more. Without `idle` no bin counts as such.
+    """
     take = [0] * len(free)
     for number in compress(range(len(free)), touched):
         take[number] = min(free[number], need)
         need -= take[number]
     others = sorted((number for number, seen in enumerate(touched) if not seen), key=lambda number: -free[number])
-    for place, number in enumerate(others):
-        if need <= free[number]:
-            tightest = min((other for other in others[place:] if free[other] >= need), key=lambda n: (free[n], n))
-            take[tightest] = need
-            break
-        take[number] = free[number]
-        need -= free[number]
+    unused = [number for number in others if idle and idle[number]]
+    used = [number for number in others if not idle or not idle[number]]
+    room = sum(free[number] for number in used)
+    need = _fill(take, free, unused, need, until=room)
+    _fill(take, free, used, need, until=0)
     return take
+
+
+def _fill(take: list[int], free: Sequence[int], bins: Sequence[int], need: int, until: int) -> int:
+    """Takes from the fewest of some bins, largest first, until no more than `until` is needed; the last is tightest.
+
+    Returns what is still needed.
+    """
+    for place, largest in enumerate(bins):
+        if need <= until:
+            break
+        if need <= free[largest]:
+            tightest = min((other for other in bins[place:] if free[other] >= need), key=lambda n: (free[n], n))
+            take[tightest] = need
+            return 0
+        take[largest] = free[largest]
+        need -= free[largest]
+    return need
 
 
 def hold(free: Sequence[int], touched: Sequence[int], totals: Sequence[int], need: int, *, roomy: bool) -> list[int]:

@@ -122,22 +122,27 @@ def _align_whole(ask: _Ask) -> tuple[list[int], str]:
 
 
 def _pack_whole(ask: _Ask) -> tuple[list[int], str]:
-    return _take_from_crowds(ask, ask.table.fabric.crowds, packed=True), ""
+    """A device whose partitions are all free is kept so. A NUMA node is not: nearness is worth more there."""
+    fabric = ask.table.fabric
+    parents = [bool(device.parent) for device in fabric.devices]
+    return _take_from_crowds(ask, fabric.crowds, packed=True, spared=parents), ""
 
 
 def _spread_whole(ask: _Ask) -> tuple[list[int], str]:
     return _take_from_crowds(ask, ask.table.fabric.crowds, packed=False), ""
 
 
-def _take_from_crowds(ask: _Ask, crowds: Sequence[int], *, packed: bool) -> list[int]:
-    """Counts whole devices per crowd, then takes the lowest of each."""
+def _take_from_crowds(ask: _Ask, crowds: Sequence[int], *, packed: bool, spared: Sequence[bool] = ()) -> list[int]:
+    """Counts whole devices per crowd, then takes the lowest of each. A crowd with a spared device is kept idle."""
     bins = max(crowds) + 1
     free, touched, used = [0] * bins, [0] * bins, [0] * bins
     for device, crowd in enumerate(crowds):
         free[crowd] += ask.free[device]
         touched[crowd] += ask.forced[device]
         used[crowd] += 1 - ask.free[device]
-    left = pack(free, touched, ask.need) if packed else spread(free, used, ask.need)
+    keep = set(compress(crowds, spared))
+    idle = [not count and crowd in keep for crowd, count in enumerate(used)]
+    left = pack(free, touched, ask.need, idle) if packed else spread(free, used, ask.need)
     take = [0] * len(ask.free)
     for device, crowd in enumerate(crowds):
         if ask.free[device] and left[crowd]:
@@ -147,7 +152,7 @@ def _take_from_crowds(ask: _Ask, crowds: Sequence[int], *, packed: bool) -> list
 
 
 def _pack_shared(ask: _Ask) -> tuple[list[int], str]:
-    return pack(ask.free, ask.forced, ask.need), ""
+    return pack(ask.free, ask.forced, ask.need, [not used for used in _used(ask)]), ""
 
 
 def _spread_shared(ask: _Ask) -> tuple[list[int], str]:

@@ -9,13 +9,16 @@ Matrix = Sequence[Sequence[int]]
 
 def best_choice(weights: Matrix, numa: Sequence[Sequence[int]], must: Sequence[int], size: int) -> tuple[int, ...]:
     everything = range(len(weights))
-    return min(
+    ranked = [
         (rank(weights, numa, chosen), chosen) for chosen in combinations(everything, size) if set(must) <= set(chosen)
-    )[1]
+    ]
+    best = min(rank[0] for rank, _ in ranked)
+    most = max(-rank[2] for rank, _ in ranked if rank[0] == best)
+    return min((rank, chosen) for rank, chosen in ranked if rank[0] == best and -5 * rank[2] >= 4 * most)[1]
 
 
 def rank(weights: Matrix, numa: Sequence[Sequence[int]], chosen: tuple[int, ...]) -> tuple[int, int, int, int, int]:
-    """Less is better."""
+    """Less is better, among choices that give the request nearly as much as any of the same value."""
     rest = tuple(i for i in range(len(weights)) if i not in chosen)
     own = inside(weights, chosen)
     later, weakest = best_partition(weights, rest, len(chosen))
@@ -25,6 +28,25 @@ def rank(weights: Matrix, numa: Sequence[Sequence[int]], chosen: tuple[int, ...]
 
 def inside(weights: Matrix, group: Sequence[int]) -> int:
     return sum(weights[i][j] for i, j in combinations(group, 2))
+
+
+def strongest_of_best(weights: Matrix, devices: tuple[int, ...], size: int) -> tuple[int, int]:
+    """The most links inside groups of this size and one smaller remainder; then the strongest full group of those."""
+
+    @cache
+    def best(left: tuple[int, ...]) -> tuple[int, int]:
+        if not left:
+            return 0, 0
+        found = []
+        for count in {size, len(left) % size} - {0}:
+            for partners in combinations(left[1:], count - 1) if count <= len(left) else ():
+                group = (left[0], *partners)
+                total, strongest = best(tuple(i for i in left if i not in group))
+                own = inside(weights, group)
+                found.append((total + own, max(strongest, own) if count == size else strongest))
+        return max(found)
+
+    return best(devices)
 
 
 def best_partition(weights: Matrix, devices: tuple[int, ...], size: int) -> tuple[int, int]:

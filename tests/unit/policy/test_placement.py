@@ -295,6 +295,24 @@ def test_pack_takes_the_fullest_device_that_fits_before_it_opens_another() -> No
     assert per_device(place(resource, free, [SlotId("gpu0::3")], 2)) == {"gpu0": 2}
 
 
+def test_pack_leaves_an_idle_device_idle_while_others_have_room() -> None:
+    # As recorded from NVIDIA's plugin: 3, 4, 4 and 5 of 5 free.
+    resource = node(4, Strategy.PACK, replicas=5)
+    free = ids(resource, without=["gpu0::0", "gpu0::1", "gpu1::0", "gpu2::0"])
+    assert per_device(place(resource, free, [], 5)) == {"gpu0": 1, "gpu1": 4}
+    assert per_device(place(resource, free, [], 12)) == {"gpu0": 3, "gpu1": 4, "gpu3": 5}
+
+
+def test_pack_leaves_a_device_whole_while_partitions_of_others_are_free() -> None:
+    parts = tuple(Device(DeviceId(f"mig-{gpu}-{n}"), parent=f"gpu{gpu}") for gpu in range(3) for n in range(4))
+    slots = tuple(Slot(SlotId(str(part.id)), part.id) for part in parts)
+    resource = Resource(ResourceName("example.com/mig"), slots, Inventory(parts), strategy=Strategy.PACK)
+    free = ids(resource, without=["mig-0-0", "mig-0-1", "mig-1-0"])  # 2, 3 and 4 of 4
+    chosen = place(resource, free, [], 4).slots
+    assert not any(slot.startswith("mig-2") for slot in chosen)
+    assert place(resource, free, [], 3).slots == ("mig-1-1", "mig-1-2", "mig-1-3")
+
+
 def test_the_lowest_ordinal_comes_first_and_ten_after_nine() -> None:
     resource = node(1, Strategy.PACK, replicas=12)
     assert place(resource, ids(resource)[::-1], [], 11).slots == tuple(f"gpu0::{n}" for n in range(11))
