@@ -287,6 +287,11 @@ class Daemon:
             self._upward = upward
             self._spawn("cluster", upward.run())
 
+    async def knock(self) -> None:
+        """Looks whether the API server answers, before its silence is reported as health."""
+        if self._upward is not None:
+            await self._upward.knock()
+
     def _assigns(self) -> Assigns | None:
         return self._upward.assigner if self._upward is not None else None
 

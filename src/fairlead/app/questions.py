@@ -65,6 +65,7 @@ class Questions:
         return report.status(self._daemon, await self.holders())()
 
     async def status(self, _request: Mapping[str, Any], _peer: Peer) -> Callable[[], Any]:
+        await self._daemon.knock()
         return report.status(self._daemon, await self.holders())
 
     async def explain(self, request: Mapping[str, Any], _peer: Peer) -> Callable[[], Any]:

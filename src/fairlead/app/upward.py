@@ -19,6 +19,7 @@ from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
 
 RETRY_S = 5.0
+KNOCK_S = 0.5  # a person waits
 
 
 class Upward:
@@ -36,6 +37,7 @@ class Upward:
         self._clock, self._holders = clock, holders
         self._due = asyncio.Event()
         self._running: set[object] = set()
+        self._knocking: set[asyncio.Task[None]] = set()
         self.open(loaded)
 
     def open(self, loaded: Loaded) -> None:
@@ -63,6 +65,14 @@ class Upward:
 
     def env(self, resource: Resource) -> Mapping[str, str]:
         return self.assigner.env(resource) if self.assigner is not None else {}
+
+    async def knock(self) -> None:
+        """Looks whether a silent server still answers. It is waited for shortly, and goes on."""
+        tasks = {asyncio.create_task(self._cluster.watch.knock())}
+        if self.assigner is not None:
+            tasks.add(asyncio.create_task(self.assigner.pods.knock()))
+        self._knocking = {task for task in self._knocking if not task.done()} | tasks
+        await asyncio.wait(tasks, timeout=KNOCK_S)
 
     async def run(self) -> None:
         try:

@@ -19,7 +19,7 @@ from fairlead._version import __version__
 from fairlead.cluster.access import Access
 from fairlead.cluster.backoff import parse_retry_after, wait_s
 from fairlead.cluster.connection import Connection, NothingSaid, connect
-from fairlead.cluster.errors import Babble, ClusterError, NoAccess, TooLarge, TooSlow, Unauthorized, refusal
+from fairlead.cluster.errors import Babble, ClusterError, NoAccess, Refusal, TooLarge, TooSlow, Unauthorized, refusal
 from fairlead.cluster.http1 import Head, encode
 from fairlead.cluster.kinds import Ask, Kind
 from fairlead.cluster.lines import Lines, LineTooLong
@@ -155,6 +155,15 @@ class Client:
                 return Listing(tuple(items), found.metadata.resource_version)
             query["continue"] = found.metadata.next_page
         raise Babble(f"the list of {kind.plural} has no end")
+
+    async def ping(self, kind: Kind) -> None:
+        """Whether the server answers at all, by a list of nothing from its cache. A refusal is an answer, too."""
+        query = {"fieldSelector": "metadata.name=-", "resourceVersion": "0", "limit": "1"}
+        try:
+            await self._once(Ask("list", kind), "GET", kind.path(), query, b"", "")
+        except Refusal as error:
+            if error.passing:
+                raise
 
     async def patch(
         self, kind: Kind, name: str, patch: Patch, into: type[T], *, namespace: str = "", subresource: str = ""

@@ -82,6 +82,7 @@ class Follower(Generic[T]):
         self._task: asyncio.Task[None] | None = None
         self._again = False  # whether the task was cancelled to begin anew
         self._checks = Shared(self._check)
+        self._knocks = Shared(self._knock)
         self._proving: Callable[[], object] | None = None  # ends the time in which the watch must tell something
         self._stalled = False
 
@@ -96,6 +97,7 @@ class Follower(Generic[T]):
                     self._task.result()
         finally:
             self._checks.cancel()
+            self._knocks.cancel()
             task, self._task = self._task, None
             if task is not None and not task.done():
                 task.cancel()
@@ -112,6 +114,32 @@ class Follower(Generic[T]):
         """
         if self._task is not None:
             await self._checks.run()
+
+    async def knock(self) -> None:
+        """Finds out whether the server behind a silent watch answers, within `SLOW_S`. If not, the sink hears of it.
+
+        Cheap, for a status: it says nothing of what the watch has missed.
+        """
+        if self._task is not None and self._silent_s > SLOW_S:
+            await self._knocks.run()
+
+    async def _knock(self) -> None:
+        try:
+            async with asyncio.timeout(SLOW_S):
+                await self._client.ping(self._kind)
+        except TimeoutError:
+            self._client.drop_idle()
+            self._sink.lost(self._too_slow("watch", SLOW_S))
+        except ClusterError as error:
+            self._sink.lost(error)
+        else:
+            return
+        if self._heard_s is not None:
+            self._begin_anew()
+
+    @property
+    def _silent_s(self) -> float:
+        return self._client.clock.monotonic() - self._heard_s if self._heard_s is not None else 0.0
 
     async def _check(self) -> None:
         # Neither a connection that may be half-open, nor an attempt that may hang, nor a back-off is waited for.
@@ -135,7 +163,7 @@ class Follower(Generic[T]):
     def _stall(self) -> None:
         if self._heard_s is not None:
             self._stalled = True
-            self._on_stall(self._client.clock.monotonic() - self._heard_s)
+            self._on_stall(self._silent_s)
             self._begin_anew()
 
     def _begin_anew(self) -> None:

@@ -63,6 +63,10 @@ class NodeWatch:
         with suppress(ClusterError):
             await self._follower.check()
 
+    async def knock(self) -> None:
+        """See `Follower.knock`."""
+        await self._follower.knock()
+
     def replace(self, items: tuple[Node, ...], version: str, began_s: float) -> bool:
         del version, began_s
         seen = self.latest.version

@@ -89,6 +89,10 @@ class PodCache:
         with suppress(ClusterError):
             await self._follower.check()
 
+    async def knock(self) -> None:
+        """See `Follower.knock`."""
+        await self._follower.knock()
+
     async def annotate(self, pod: Pod, patch: Patch) -> None:
         """Changes a pod, and knows of it at once: a watch would tell only later."""
         answer = await self._client.patch(PODS, pod.name, patch, PodObject, namespace=pod.namespace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from tests.clock import FakeClock
@@ -39,3 +40,26 @@ async def test_a_part_that_stumbles_is_told_about_and_started_again():
     finally:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_a_status_looks_whether_a_silent_server_answers_and_does_not_wait_for_it():
+    class Watch:
+        def __init__(self) -> None:
+            self.answer, self.knocks = asyncio.Event(), 0
+
+        async def knock(self) -> None:
+            self.knocks += 1
+            await self.answer.wait()
+
+    upward: Any = Upward.__new__(Upward)
+    upward._knocking = set()
+    upward._cluster, upward.assigner = SimpleNamespace(watch=Watch()), SimpleNamespace(pods=Watch())
+    watches = [upward._cluster.watch, upward.assigner.pods]
+    await upward.knock()
+    assert [watch.knocks for watch in watches] == [1, 1]
+    assert len(upward._knocking) == 2  # they go on
+    for watch in watches:
+        watch.answer.set()
+    await asyncio.gather(*upward._knocking)
+    await upward.knock()
+    assert all(task.done() for task in upward._knocking)

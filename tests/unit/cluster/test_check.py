@@ -220,6 +220,38 @@ async def test_a_server_that_does_not_answer_is_reported_after_two_seconds(
         await until(cache.latest, lambda now: not now.problem)
 
 
+async def test_a_knock_finds_a_server_that_stopped_behind_an_open_watch(
+    server: TroubledServer, cache: PodCache, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    async with running(cache.run()):
+        await server.watched()
+        server.freeze()
+        await clock.advance(SLOW_S + 1)
+        monkeypatch.setattr(follow, "SLOW_S", 0.05)
+        await asyncio.gather(*(cache.knock() for _ in range(5)))
+        assert "no answer within 0.05 s" in cache.now.problem
+        server.thaw()
+        await until(cache.latest, lambda now: not now.problem)
+
+
+@pytest.mark.parametrize("allowed", [None, {("watch", "pods")}])
+async def test_a_knock_at_a_server_that_answers_changes_nothing(
+    server: TroubledServer, cache: PodCache, clock: FakeClock, allowed: set[tuple[str, str]] | None
+):
+    async with running(cache.run()):
+        await server.watched()
+        await cache.knock()  # a watch that has just spoken is no reason to ask
+        assert len(server.requests) == 2
+        await clock.advance(SLOW_S + 1)
+        server.allowed = allowed  # a refusal is an answer
+        await cache.knock()
+        assert not cache.now.problem
+        assert (watches(server), server.reads("pods")) == (1, 2)
+        server.faults = [Fault(code=503, message="no backend")]
+        await cache.knock()
+        assert "no backend" in cache.now.problem
+
+
 @contextmanager
 def black_hole() -> Iterator[str]:
     """An address that takes no connection and refuses none: the queue of the listener is full."""
