@@ -211,8 +211,9 @@ class Load:
     def _note(self, held: Mapping[Key, frozenset[str]], pods: Mapping[str, Any]) -> None:
         now = time.time()
         for key, stay in list(self._open.items()):
-            # A kubelet that has just started learns of its pods first: that it does not name one says nothing.
-            left = key not in held and (key[0] in self.let_go or pods.get(key[0], _GONE)["status"].get("phase") in OVER)
+            # A kubelet that has just started learns of its pods first: that it does not name one says nothing, not
+            # even of a pod that was let go. Until that one has ended the kubelet counts its units, by its checkpoint.
+            left = key not in held and pods.get(key[0], _GONE)["status"].get("phase") in OVER
             if left or held.get(key, stay.ids) != stay.ids:
                 stay.until = now
                 del self._open[key]

@@ -8,6 +8,10 @@ DIFFERENCES = {
         "the original leaves it out of the columns, and out of the summary."
     ),
     "unit-unknown": "Where nobody can tell the unit the head says `GPU Memory`; the original says `GPU Memory()`.",
+    "unit-told": (
+        "Amounts of a node that says how large its units are, are shown in MiB or GiB; "
+        "the original shows numbers of units, and guesses."
+    ),
     "unit-large": "A GPU with 141 units counts in GiB; the original takes more than 100 for MiB.",
     "unit-mixed": "Where nodes count in different units the head says `mixed`; the original takes the unit of any.",
     "order": "Nodes are in the server's order, pods by GPU; the original's order changes from call to call.",

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from fairlead.app.amounts import Amounts
 from fairlead.app.assigning import Assigner, ReadHolders
 from fairlead.app.cluster import open_cluster
+from fairlead.app.nodeunits import NodeUnits
 from fairlead.app.unwell import Unwell
 from fairlead.config.load import Loaded
 from fairlead.kubelet.service import Record
 from fairlead.model.inventory import Inventory
 from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
+from fairlead.policy.unitmark import UNITS
 
 RETRY_S = 5.0
 KNOCK_S = 0.5  # a person waits
@@ -33,6 +35,7 @@ class Upward:
         self._record, self._note = record, note
         self._amounts: Amounts | None = None
         self._unwell: Unwell | None = None
+        self._units: NodeUnits | None = None
         self.assigner: Assigner | None = None
         self._clock, self._holders = clock, holders
         self._due = asyncio.Event()
@@ -52,6 +55,8 @@ class Upward:
             self.assigner.read(assigns)
         if (annotation := loaded.config.cluster.unhealthy) and self._unwell is None:
             self._unwell = Unwell(self._cluster, annotation, self._clock, self._note)
+        if loaded.amounts and any(rule.memory for rule in loaded.rules) and self._units is None:
+            self._units = NodeUnits(self._cluster, UNITS + loaded.config.instance, self._clock, self._note)
         self._due.set()
 
     def tell(self, loaded: Loaded, inventory: Inventory, resources: Iterable[Resource]) -> None:
@@ -62,6 +67,8 @@ class Upward:
             self.assigner.tell(listed)
         if self._unwell is not None:
             self._unwell.tell(listed)
+        if self._units is not None:
+            self._units.tell(listed)
 
     def env(self, resource: Resource) -> Mapping[str, str]:
         return self.assigner.env(resource) if self.assigner is not None else {}
@@ -80,14 +87,14 @@ class Upward:
                 while True:
                     await self._due.wait()
                     self._due.clear()
-                    for part in (self._amounts, self.assigner, self._unwell):
+                    for part in (self._amounts, self.assigner, self._unwell, self._units):
                         if part is not None and part not in self._running:
                             self._running.add(part)
                             group.create_task(self._keep(part))
         finally:
             await self._cluster.close()
 
-    async def _keep(self, part: Amounts | Assigner | Unwell) -> None:
+    async def _keep(self, part: Amounts | Assigner | Unwell | NodeUnits) -> None:
         """A part that stumbles is told about and started again: without it pods would be refused for ever."""
         name = type(part).__name__.lower()
         while True:

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from fairlead.cluster.objects import ObjectMeta, PodObject
 from fairlead.model.errors import InvalidQuantity
 from fairlead.model.quantity import AMOUNT_MAX, parse_amount
+from fairlead.policy.unitmark import read_unit
 
 GPUS_MAX = 256  # the driver numbers no more; a pod may name any, and each is a column
 _INDEX = re.compile("[0-9]{1,3}")
@@ -40,7 +41,7 @@ DIALECTS: Mapping[str, Words] = {
         "ALIYUN_COM_GPU_MEM_IDX",
         "scheduler.framework.gpushare.allocation",
     ),
-    # A block is as large as --gpu-memory-factor says, and no node tells it.
+    # A block is as large as --gpu-memory-factor says, and only a node of ours tells it.
     "volcano": Words("volcano.sh/gpu-memory", "volcano.sh/gpu-number", "volcano.sh/gpu-index", small_unit="blocks"),
 }
 
@@ -76,6 +77,10 @@ class PodRow(Struct, frozen=True):
     @property
     def allocated(self) -> int:
         return sum(self.gpus.values()) + self.pending
+
+    def times(self, scale: int) -> PodRow:
+        gpus = {index: units * scale for index, units in self.gpus.items()}
+        return PodRow(self.namespace, self.name, gpus, self.pending * scale)
 
 
 class NodeRow(Struct, frozen=True):
@@ -168,15 +173,30 @@ def _node(node: NodeObject, pods: Iterable[PodObject], words: Words, notes: _Not
         count = 0
     elif not count:
         notes.texts.append(f"node {name} offers no {words.count}: only GPUs that pods name are shown")
-    rows = [row for pod in pods if (row := _pod(pod, words, notes)).allocated]
+    told_mib = read_unit(node.metadata.annotations or {}, words.memory, _capacity(node, words))
+    scale, unit = _scale(told_mib) if told_mib else (1, "")
+    rows = [row.times(scale) for pod in pods if (row := _pod(pod, words, notes)).allocated]
     for row in rows:
         for index in row.gpus:
             if count and index >= count:
                 whose = f"pod {row.namespace}/{row.name}"
                 notes.texts.append(f"{whose} is on GPU {index}, and node {name} counts {count}: 0 to {count - 1}")
     rows.sort(key=lambda row: min(row.gpus, default=GPUS_MAX))  # stable: the server's order is by name
-    unit = "" if not count or not total else "MiB" if total // count > _LARGE else words.small_unit
-    return NodeRow(name, _address(node), unit, count, total, tuple(rows))
+    if not unit and count and total:
+        unit = "MiB" if total // count > _LARGE else words.small_unit
+    return NodeRow(name, _address(node), unit, count, total * scale, tuple(rows))
+
+
+def _scale(unit_mib: int) -> tuple[int, str]:
+    """Of how many GiB a unit is, or of how many MiB."""
+    return (unit_mib // 1024, "GiB") if unit_mib % 1024 == 0 else (unit_mib, "MiB")
+
+
+def _capacity(node: NodeObject, words: Words) -> int:
+    try:
+        return parse_amount((node.status.capacity or {}).get(words.memory, "0"))
+    except InvalidQuantity:
+        return 0
 
 
 def _address(node: NodeObject) -> str:

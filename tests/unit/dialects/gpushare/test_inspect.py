@@ -251,3 +251,37 @@ def test_every_unit_is_in_one_column_and_in_every_sum(nodes: list[Any], pods: li
     assert len(text) == len(found.nodes) + 4
     assert len(details(found).splitlines()) == 3 + sum(8 + len(row.pods) for row in found.nodes)
     assert json.loads(json.dumps(as_json(found)))["allocated"] == found.allocated
+
+
+# --- True sizes -------------------------------------------------------------------------------------------------------
+
+
+def marked(units: str, total: str = "1024", allocatable: str = "") -> Any:
+    """A node of ours: two GPUs, and how large a unit is."""
+    made = node(memory=allocatable or total, capacity={WORDS.memory: total})
+    made["metadata"]["annotations"] = {"units.fairlead/gpushare": units}
+    return made
+
+
+def test_units_of_a_node_that_says_how_large_they_are_are_shown_in_mib():
+    found = look([marked(f"{WORDS.memory}=1024x16MiB")], [pod("a", "100", **{INDEX: "1"}), pod("b", "10")])
+    (row,) = found.nodes
+    assert (row.unit, row.total, row.total_of(1), row.allocated_on(1), row.pending) == ("MiB", 16384, 8192, 1600, 160)
+    assert "GPU Memory(MiB)" in summary(found)
+    assert as_json(found)["nodes"][0]["pods"][0]["gpus"] == [{"index": 1, "allocated": 1600}]
+
+
+def test_units_of_whole_gib_are_shown_in_gib():
+    (row,) = look([marked(f"volcano.sh/gpu-memory=9x1MiB,{WORDS.memory}=1024x2048MiB")], []).nodes
+    assert (row.unit, row.total) == ("GiB", 2048)
+
+
+def test_a_gpu_that_is_withdrawn_changes_no_size():
+    (row,) = look([marked(f"{WORDS.memory}=1024x16MiB", allocatable="512")], []).nodes
+    assert (row.unit, row.total) == ("MiB", 8192)
+
+
+@pytest.mark.parametrize("text", ["", "x", "=1x1MiB", "aliyun.com/gpu-mem=1024x0MiB", "aliyun.com/gpu-mem=2048x16MiB"])
+def test_a_mark_that_is_nonsense_or_of_an_earlier_plugin_does_not_count(text: str):
+    (row,) = look([marked(text)], [pod("a", "100", **{INDEX: "1"})]).nodes
+    assert (row.unit, row.total, row.allocated) == ("GiB", 1024, 100)
