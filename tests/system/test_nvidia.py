@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -73,6 +75,21 @@ async def test_an_xid_withdraws_its_gpu_and_it_comes_back(
         await kubelet.wait_for_allocatable(GPU, 8, PATIENCE_S)
         states = [fact.kind for fact in node.facts if fact.keys.get("device") == lame]
         assert states == ["device-found", "unhealthy", "cause-cured", "probation", "healthy"]
+
+
+async def test_a_hangup_opens_a_new_session_and_gpus_that_are_gone_turn_unhealthy(
+    kubelet: Kubelet, kubelet_root: Path, machine: Machine
+) -> None:
+    async with serving(kubelet, kubelet_root, machine) as node:
+        await node.ready()
+        gone = machine.driver.gpus[6:]
+        machine.become_unseen(replace(machine.driver, gpus=machine.driver.gpus[:6]))
+        os.kill(os.getpid(), signal.SIGHUP)
+        await kubelet.wait_for_allocatable(GPU, 6, PATIENCE_S)
+        for gpu in gone:
+            await node.until_fact("device-gone", device=gpu.uuid)
+        machine.xid(5, 79)  # and the others are listened to
+        await node.until_fact("unhealthy", device=machine.driver.gpus[5].uuid)
 
 
 async def test_every_slot_of_a_shared_gpu_follows_it(kubelet: Kubelet, kubelet_root: Path, machine: Machine) -> None:

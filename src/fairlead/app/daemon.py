@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairlead.app.calls import contain_tasks
 from fairlead.app.holders import Holders, cure
 from fairlead.app.opening import entries, open_backends, tempo_of
 from fairlead.app.outfit import make_outfit
@@ -116,7 +117,9 @@ class Daemon:
 
     async def run(self) -> None:
         """Raises HostError or ConfigError if it cannot start at all."""
-        asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_loop_error)
+        contain_tasks(loop)
         backends = self._given if self._given is not None else open_backends(self.loaded, self.clock)
         upward = self._open_upward(self.loaded)
         self._enter_directory()
@@ -171,6 +174,7 @@ class Daemon:
         return control
 
     async def _end(self, control: Control | None) -> None:
+        self._stopping.set()
         await self.supervisor.stop()
         await self._reloads.stop()
         for task in self._tasks:
@@ -188,7 +192,12 @@ class Daemon:
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error: BaseException | None = None
+        if not task.cancelled():
+            error = task.exception()
+        elif not self._stopping.is_set():
+            error = asyncio.CancelledError("not by the daemon")
+        if error is not None:
             reason = f"{type(error).__name__}: {error}"
             self.journal.record("task-crashed", task=task.get_name(), reason=reason)
             self._note(task.get_name(), f"the task {task.get_name()!r} has ended: {reason}. Restart the daemon")

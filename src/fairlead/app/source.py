@@ -86,6 +86,7 @@ class Source:
         self.prepare = self._prepare if isinstance(backend, Prepares) else None
         self.wait_for = self._wait_for if isinstance(backend, Waits) else None
         self._hears = isinstance(backend, Watches)
+        self._resets = backend if isinstance(backend, ShowsResets) else None
         self._prober = prober_of(backend, self._calls)
 
     @property
@@ -230,8 +231,8 @@ class Source:
             verdicts = await self._prober.ask(devices, self.tempo.probe_deadline_s)
             for device in devices:
                 self._heed(device, verdicts[device.id])
-        if isinstance(self.backend, ShowsResets) and (ill := [d for d in devices if self._waits_for_reset(d.id)]):
-            await self._read_signs(self.backend, ill)
+        if self._resets is not None and (ill := [d for d in devices if self._waits_for_reset(d.id)]):
+            await self._read_signs(self._resets, ill)
 
     def _waits_for_reset(self, device: DeviceId) -> bool:
         return device in self.tracks and any(cause.cured_by for cause in self.tracks[device].causes)

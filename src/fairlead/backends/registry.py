@@ -5,6 +5,7 @@ Owns names and the errors around them; knows nothing of what a backend does.
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ def open(kind: str, options: Mapping[str, Any], clock: Clock) -> Backend:  # noq
         backend = opener(options, clock)
     except FairleadError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit, CancelledError) as error:  # at a reload, a daemon that serves would end with it
         raise BackendError(f"backend {kind!r} could not be opened: {type(error).__name__}: {error}") from error
     if not isinstance(backend, Backend):
         raise BackendError(f"backend {kind!r} gave a {type(backend).__name__}, which has no name or no discover()")
@@ -60,7 +61,7 @@ def _foreign(kind: str) -> Callable[..., Any]:
         raise UsageError(f"no backend of the kind {kind!r}{did_you_mean(kind, kinds())}")
     try:
         opener: Callable[..., Any] = point.load()
-    except Exception as error:
+    except (Exception, SystemExit, CancelledError) as error:
         raise BackendError(
             f"backend {kind!r} ({point.value}) could not be loaded: {type(error).__name__}: {error}. "
             f"Its package is installed but broken: reinstall or remove it"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.app.test_source import Box, Probed, Watched, running
 
-from fairlead.app.calls import Calls
+from fairlead.app.calls import Calls, contain_tasks
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import BackendError, NotYet
@@ -186,6 +186,27 @@ async def test_the_daemons_own_cancellation_ends_a_source():
         await asyncio.wait({task})
         assert task.cancelled()
         assert "watch-failed" not in rig.kinds()
+
+
+@pytest.mark.parametrize("how", [leave, interrupt])
+async def test_a_task_that_a_call_starts_cannot_end_the_loop(how: Callable[[], None]):
+    loop = asyncio.get_running_loop()
+    contain_tasks(loop)
+
+    async def discover() -> None:
+        await asyncio.gather(hurt(how), asyncio.sleep(0))
+
+    async def leave_behind() -> None:
+        asyncio.create_task(asyncio.sleep(60)).cancel()
+
+    try:
+        with pytest.raises(BackendError, match="a task of discover raised"):
+            await Calls().call("discover", discover)
+        await Calls().call("discover", leave_behind)
+        own = loop.create_task(asyncio.sleep(0, "as ever"))
+        assert await own == "as ever"
+    finally:
+        loop.set_task_factory(None)
 
 
 async def test_a_call_that_swallows_its_cancellation_is_left_behind_and_not_doubled(monkeypatch: pytest.MonkeyPatch):

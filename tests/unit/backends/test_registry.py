@@ -33,6 +33,10 @@ def burst(options: Any, clock: Any) -> Foreign:
     raise RuntimeError("boom")
 
 
+def leave(options: Any, clock: Any) -> Foreign:
+    sys.exit(3)
+
+
 def nothing(options: Any, clock: Any) -> object:
     return object()
 
@@ -41,7 +45,7 @@ def nothing(options: Any, clock: Any) -> object:
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     here = __name__
     monkeypatch.setitem(sys.modules, here, sys.modules[Foreign.__module__])
-    values = {name: f"{here}:{name}" for name in ("Foreign", "refuse", "burst", "nothing", "absent")}
+    values = {name: f"{here}:{name}" for name in ("Foreign", "refuse", "burst", "leave", "nothing", "absent")}
     values["broken"] = "no_such_package_here:open_backend"
     values["sim"] = f"{here}:burst"
     points = [metadata.EntryPoint(name, value, registry.ENTRY_POINTS) for name, value in values.items()]
@@ -62,7 +66,7 @@ def test_a_backend_of_others_gets_its_options_and_the_clock() -> None:
 
 def test_every_kind_is_listed_once() -> None:
     kinds = [kind for kind in registry.kinds() if kind != "drill"]  # the campaign's, if it ran in this process
-    assert kinds == ["Foreign", "absent", "broken", "burst", "nothing", "nvidia", "paths", "refuse", "sim"]
+    assert kinds == ["Foreign", "absent", "broken", "burst", "leave", "nothing", "nvidia", "paths", "refuse", "sim"]
 
 
 def test_an_unknown_kind_is_refused_with_a_guess_and_the_list() -> None:
@@ -81,6 +85,7 @@ def test_a_mistake_in_the_options_comes_through() -> None:
         ("broken", r"backend 'broken' \(no_such_package_here:open_backend\) could not be loaded: ModuleNotFoundError"),
         ("absent", r"backend 'absent' .* could not be loaded: AttributeError"),
         ("burst", "backend 'burst' could not be opened: RuntimeError: boom"),
+        ("leave", "backend 'leave' could not be opened: SystemExit: 3"),
         ("nothing", r"backend 'nothing' gave a object, which has no name or no discover\(\)"),
     ],
 )

@@ -15,7 +15,7 @@ XIDS: dict[int, tuple[CauseKind, str]] = {
     48: (_NEEDS_RESET, "double-bit ECC error"),
     61: (_NEEDS_RESET, "internal micro-controller breakpoint"),
     62: (_NEEDS_RESET, "internal micro-controller halt"),
-    63: (_TRANSIENT, "memory row remapping recorded; takes effect at the next reset"),
+    63: (_NEEDS_RESET, "memory row remapping recorded; takes effect at the next reset"),
     64: (_NEEDS_RESET, "memory row remapping failed"),
     68: (_APPLICATION, "video processor exception"),
     74: (_NEEDS_RESET, "NVLink error"),
