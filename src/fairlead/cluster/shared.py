@@ -15,14 +15,14 @@ class Shared:
         self._next: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Raises what the work raises."""
+        """Raises what the work raises. Work that is cancelled lets its callers go, and does not cancel them."""
         if self._running is None or self._running.done():
-            self._running = self._start(None)
-            await asyncio.shield(self._running)
-            return
-        if self._next is None:
-            self._next = self._start(self._running)
-        await asyncio.shield(self._next)
+            task = self._running = self._start(None)
+        else:
+            task = self._next = self._next or self._start(self._running)
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
     def cancel(self) -> None:
         for task in (self._running, self._next):

@@ -161,6 +161,17 @@ async def test_nothing_is_read_for_a_cache_that_does_not_run(server: TroubledSer
     assert not cache.now.complete
 
 
+async def test_the_end_of_a_cache_does_not_cancel_who_waits_for_a_check(server: TroubledServer, cache: PodCache):
+    """A reload makes the cache read anew, while the kubelet waits for an answer."""
+    async with running(cache.run()):
+        await server.watched()
+        server.freeze()
+        waiting = asyncio.create_task(cache.check())
+        await server.asked(3)
+    await waiting
+    assert not waiting.cancelled()
+
+
 async def test_who_waits_gets_what_a_silent_watch_does_not_tell(server: TroubledServer, cache: PodCache):
     server.stalled = True
     async with running(cache.run()):
