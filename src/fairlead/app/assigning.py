@@ -206,7 +206,7 @@ class Assigner:
         end_s = book.end(amount, asked_s, first=first)
         going_s = inf if first else book.release(slots, self._clock.monotonic())
         verdict = self._look(book, amount, slots)
-        if self._is_doubtful(verdict) and (asked_s < end_s or not self.pods.now.problem):
+        if self._is_doubtful(verdict) and not self.pods.is_away:
             await self.pods.check()
             verdict = self._look(book, amount, slots)
         if not book.adopted or (self._is_odd(verdict) and (book.claims.unsure or book.holds_ghosts())):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import TypeVar
 
@@ -60,7 +59,7 @@ class PodCache:
         # The server leaves out pods that have ended, and tells one that ends as deleted.
         fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
         self._follower = Follower(client, PODS, PodObject, self, fields=fields, on_stall=self._stall)
-        self._checked_s = float("-inf")
+        self._checked_s = self._failed_s = float("-inf")
         self.patience = Patience()  # of the kubelet, with all that wait for news
 
     @property
@@ -71,6 +70,11 @@ class PodCache:
     def silent_s(self) -> float:
         """How long the server has said nothing."""
         return self._clock.monotonic() - self.now.fresh_as_of_s
+
+    @property
+    def is_away(self) -> bool:
+        """Whether a read has failed a moment ago: another one may wait."""
+        return bool(self.now.problem) and self._clock.monotonic() - self._failed_s < AGAIN_S
 
     async def run(self) -> None:
         await self._follower.run()
@@ -86,8 +90,10 @@ class PodCache:
         Its failure is the cache's problem, and no error.
         """
         self._checked_s = self._clock.monotonic()
-        with suppress(ClusterError):
+        try:
             await self._follower.check()
+        except ClusterError:
+            self._failed_s = self._clock.monotonic()
 
     async def knock(self) -> None:
         """See `Follower.knock`."""

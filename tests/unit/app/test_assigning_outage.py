@@ -104,6 +104,7 @@ async def test_a_pod_that_was_not_seen_is_not_reported_as_absent(monkeypatch: py
         with pytest.raises(ClusterAway, match=r"is not known: list pods at http://127\.0\.0\.1:\d+: no answer within"):
             await at.admit("p", 4)
         at.server.thaw()
+        await at.assigner.pods.check()
         assert indexes(await at.admit("p", 4)) == ["1"]
 
 
@@ -114,6 +115,18 @@ async def test_a_pod_is_judged_by_its_newest_annotations():
         at.server.stalled = True
         at.bind("p", 4, card="2", time="1")
         assert indexes(await at.admit("p", 4)) == ["2"]
+
+
+async def test_a_question_and_its_allocate_wait_for_one_read_in_vain(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(follow, "CHECK_S", 0.05)
+    async with desk(clock=FakeClock()) as at:
+        patience = at.assigner.pods.patience
+        patience.spend(0.0, patience.left(0.0))
+        at.server.freeze()
+        before = at.server.reads("pods")
+        with pytest.raises(ClusterAway):
+            await at.admit("p", 4)
+        assert at.server.reads("pods") - before == 1
 
 
 async def test_many_questions_in_vain_share_one_patience():
