@@ -1,16 +1,17 @@
 """The library: a device plugin in ten lines. A plugin says what devices exist; the engine does the rest.
 
-Plain functions run on a thread of their own with a deadline, coroutines on the loop; either may hang without harm.
+Plain functions run on a thread of their own with a deadline: one may hang without harm. Coroutines run on the loop; one
+that blocks stops everything, until the watchdog ends the process.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from fairlead.app.daemon import Daemon
+from fairlead.app.process import run_daemon
 from fairlead.backends.owner import Owner
 from fairlead.config.load import build
 from fairlead.config.settings import overrides
@@ -205,6 +206,6 @@ def _instance_of(plugins: Sequence[Plugin]) -> str:
 def run(*plugins: Plugin, plugin_dir: str | None = None, status_socket: str = "") -> None:
     """Serves the plugins until a signal says stop. Errors that can be explained end the program with one line."""
     try:
-        asyncio.run(make_daemon(plugins, plugin_dir=plugin_dir, status_socket=status_socket).run())
+        run_daemon(make_daemon(plugins, plugin_dir=plugin_dir, status_socket=status_socket))
     except FairleadError as error:
         raise SystemExit(f"fairlead: {error}") from None

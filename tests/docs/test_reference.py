@@ -114,7 +114,7 @@ def _recorded() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
                 first = node.args[0]
-                if node.func.attr in {"record", "_record"} and isinstance(first, ast.Constant):
+                if node.func.attr in {"record", "_record", "record_at_once"} and isinstance(first, ast.Constant):
                     yield str(first.value)
 
 

@@ -6,7 +6,6 @@ Owns the order of starting and stopping, and reloading. Everything else has a ro
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -76,6 +75,10 @@ class Daemon:
         self.inventory = EMPTY
         self.holders = Holders(self.clock)
         self.questions = Questions(self)
+        # For the process that it is: see `process`.
+        self.on_signal: Callable[[int], None] = lambda _number: None
+        self.on_ready: Callable[[], None] = lambda: None
+        self.on_stopping: Callable[[], None] = lambda: None
         self._given = backends
         self._reload = reload
         self._reloads = Reloads(reload, self._adopt, partial(self._note, "config"), self.clock)
@@ -125,7 +128,7 @@ class Daemon:
         self._enter_directory()
         control = await self._open_control()
         try:
-            with Signals(self.stop, partial(self.reload, fresh=True)):
+            with Signals(self.stop, partial(self.reload, fresh=True), self.on_signal):
                 self.journal.record(
                     "started", pid=os.getpid(), config=self.loaded.source, directory=str(self.directory)
                 )
@@ -143,6 +146,7 @@ class Daemon:
                 raise self._failure
         finally:
             self.journal.record("stopping")
+            self.on_stopping()
             await self._end(control)
             self.journal.record("stopped")
             self.journal.flush()
@@ -231,6 +235,7 @@ class Daemon:
         if not self.supervisor.units:
             self.journal.record("nothing-offered", reason=self.why_nothing())
         asyncio.get_running_loop().call_later(WARM_UP_AFTER_S, warm_up)
+        self.on_ready()
         # Pods may hold what an earlier daemon offered under other rules.
         await self.read_holders()
         if unmounted := cure(self.loaded.config):
@@ -370,12 +375,3 @@ def _command() -> str:
 
 def _lock_name(instance: str) -> str:
     return instance if instance == "fairlead" else f"fairlead-{instance}"
-
-
-def run_daemon(daemon: Daemon) -> None:
-    """Runs it to its end on a loop of its own."""
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(daemon.run())
-
-
-__all__ = ["Daemon", "FairleadError", "run_daemon"]

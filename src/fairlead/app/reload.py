@@ -108,6 +108,7 @@ def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
         "kubelet.watcherDirectory": (old.kubelet.watcher_directory, new.kubelet.watcher_directory),
         "cluster": (old.cluster, new.cluster),
         "status.socket": (old.status.socket, new.status.socket),
+        "watchdog": (old.watchdog, new.watchdog),
         "log.format": (old.log.format, new.log.format),
         "instance": (old.instance, new.instance),
     }

@@ -15,8 +15,15 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 class Signals:
     """Installed while the daemon runs; not in a thread that is not the main one."""
 
-    def __init__(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        stop: Callable[[], None],
+        reload: Callable[[], None],
+        on_signal: Callable[[int], None] = lambda _number: None,
+    ) -> None:
+        """`on_signal` is called at once, in the midst of what the main thread does; the others on the loop."""
         self._stop = stop
+        self._on_signal = on_signal
         self._reload = reload
         self._asked = False
 
@@ -25,6 +32,9 @@ class Signals:
         try:
             for number in STOPPING:
                 loop.add_signal_handler(number, self._on_stop, number)
+                # In place of asyncio's handler, which does nothing: the loop is woken by the signal's descriptor.
+                signal.signal(number, lambda number, _frame: self._on_signal(number))
+                signal.siginterrupt(number, False)
             loop.add_signal_handler(signal.SIGHUP, self._reload)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see the dispatcher of commands
         except (ValueError, RuntimeError):  # not the main thread: whoever runs us decides when to stop

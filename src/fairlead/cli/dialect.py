@@ -93,13 +93,12 @@ def _play(program: Program, args: Sequence[str]) -> int:
 
 
 def _serve(load: Callable[[], Loaded]) -> int:
-    import asyncio  # noqa: PLC0415 - as above
-
     from fairlead.app.daemon import Daemon  # noqa: PLC0415 - as above
+    from fairlead.app.process import run_daemon  # noqa: PLC0415 - as above
     from fairlead.model.clock import SystemClock  # noqa: PLC0415 - as above
     from fairlead.observe.journal import Journal, text_line, to_stderr  # noqa: PLC0415 - as above
 
     clock = SystemClock()
     journal = Journal(clock, to_stderr(text_line))
-    asyncio.run(Daemon(load(), reload=load, clock=clock, journal=journal).run())
+    run_daemon(Daemon(load(), reload=load, clock=clock, journal=journal))
     return 0

@@ -28,9 +28,8 @@ def parse(args: list[str]) -> Mapping[str, str | None] | None:
 def run(flags: Mapping[str, str | None]) -> int:
     """Runs the daemon to its end; the exit code."""
     # Imported here: the parser above is also used by the command's help.
-    import asyncio  # noqa: PLC0415 - see above
-
     from fairlead.app.daemon import Daemon  # noqa: PLC0415 - see above
+    from fairlead.app.process import run_daemon  # noqa: PLC0415 - see above
     from fairlead.config.load import Loaded, load  # noqa: PLC0415 - see above
     from fairlead.config.spec import LogFormat  # noqa: PLC0415 - see above
     from fairlead.model.clock import SystemClock  # noqa: PLC0415 - see above
@@ -45,7 +44,7 @@ def run(flags: Mapping[str, str | None]) -> int:
         loaded = read()
         clock = SystemClock()
         form = json_line if loaded.config.log.format is LogFormat.JSON else text_line
-        asyncio.run(Daemon(loaded, reload=read, clock=clock, journal=Journal(clock, to_stderr(form))).run())
+        run_daemon(Daemon(loaded, reload=read, clock=clock, journal=Journal(clock, to_stderr(form))))
     except FairleadError as error:
         return complain(error)
     except KeyboardInterrupt:

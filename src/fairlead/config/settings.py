@@ -6,7 +6,7 @@ The only place that reads the environment.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 from msgspec import Struct
 
@@ -26,9 +26,16 @@ SETTINGS = (
     Setting("--status-socket", "FAIRLEAD_STATUS_SOCKET", ("status", "socket"), "The daemon's own socket."),
     Setting("--scan-interval", "FAIRLEAD_SCAN_INTERVAL", ("scan", "interval"), "Time between scans, such as 60s."),
     Setting("--log-format", "FAIRLEAD_LOG_FORMAT", ("log", "format"), "text or json."),
+    Setting(
+        "--watchdog-limit",
+        "FAIRLEAD_WATCHDOG_LIMIT",
+        ("watchdog", "limit"),
+        "End the process when its event loop hangs for longer, such as 60s. 0: never.",
+    ),
     Setting("--instance", "FAIRLEAD_INSTANCE", ("instance",), "Name of this daemon, if two share a directory."),
 )
 
+SETTINGS_OF_MANAGERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 CONFIG_ENV = "FAIRLEAD_CONFIG"
 DEFAULT_CONFIG = "/etc/fairlead/fairlead.yaml"
 
@@ -55,6 +62,22 @@ def overrides(flags: Mapping[str, str | None], environ: Mapping[str, str] | None
 def environment() -> Mapping[str, str]:
     """All of it, for a dialect: other systems have variables of their own."""
     return dict(os.environ)
+
+
+class Supervision(Struct, frozen=True):
+    """What a service manager wants to hear."""
+
+    socket: str = ""  # where; empty: nothing
+    watchdog_s: float = 0.0  # a sign of life at least this often; 0: none
+
+
+def supervision(environ: MutableMapping[str, str] | None = None) -> Supervision:
+    """The variables of systemd. They are taken out of the environment: our children are not the service."""
+    environ = os.environ if environ is None else environ
+    socket, period_us, pid = (environ.pop(name, "") for name in SETTINGS_OF_MANAGERS)
+    mine = not pid or pid == str(os.getpid())
+    watchdog_s = int(period_us) / 1e6 if mine and period_us.isdecimal() else 0.0
+    return Supervision(socket if socket[:1] in {"/", "@"} else "", watchdog_s)
 
 
 def debugging() -> bool:

@@ -343,6 +343,14 @@ class StatusSpec(_Spec, frozen=True):
     socket: Annotated[str, _doc("Path of the socket. Empty: none.")] = "/run/fairlead/fairlead.sock"
 
 
+class WatchdogSpec(_Spec, frozen=True):
+    """What sees an event loop that hangs."""
+
+    limit: Annotated[Seconds, _doc("The process ends when its event loop hangs for longer. 0: never.", "60s")] = (
+        _seconds(60)
+    )
+
+
 class LogFormat(enum.StrEnum):
     TEXT = "text"
     JSON = "json"
@@ -373,5 +381,6 @@ class Config(_Spec, frozen=True):
     scan: Annotated[ScanSpec, _doc("How devices are looked for.")] = field(default_factory=ScanSpec)
     health: Annotated[HealthSpec, _doc("How faults are judged.")] = field(default_factory=HealthSpec)
     status: Annotated[StatusSpec, _doc("The daemon's own socket.")] = field(default_factory=StatusSpec)
+    watchdog: Annotated[WatchdogSpec, _doc("What sees an event loop that hangs.")] = field(default_factory=WatchdogSpec)
     log: Annotated[LogSpec, _doc("What the daemon writes to standard error.")] = field(default_factory=LogSpec)
     instance: Annotated[str, _doc("Name of this daemon. Two daemons in one directory need two names.")] = "fairlead"

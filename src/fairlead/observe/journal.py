@@ -66,6 +66,11 @@ class Journal:
             except RuntimeError:  # no loop: a command, or the last words of a daemon
                 self.flush()
 
+    def record_at_once(self, kind: str, **keys: Any) -> None:
+        """From a thread, about a loop that hangs: the line is written now, and nothing is kept."""
+        if self._write is not None:
+            self._write([Fact(self._seq, self._clock.now(), kind, {key: plain(value) for key, value in keys.items()})])
+
     def flush(self) -> None:
         facts, self._unwritten = self._unwritten, []
         if self._write is not None and facts:
