@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from docs import conformance
 from fairlead.backends.nvidia import spec as nvidia
 from fairlead.cli import gpushare_inspect
 from fairlead.cli.commands import cli
@@ -42,6 +43,7 @@ def pages() -> Mapping[str, str]:
         "gpushare.md": _page(_gpushare()),
         "volcano.md": _page(_dialect("volcano", "Volcano's device plugin", volcano.FLAGS, volcano.OWN)),
         "rbac.md": _page(_rbac()),
+        "conformance.md": _page(conformance.rules()),
         "fairlead.schema.json": json.dumps(schema(), indent=2) + "\n",
     }
 

@@ -189,7 +189,7 @@ def table() -> str:
     rows = ["| | scenario | on the node | conformance |", "|---|---|---|---|"]
     for one in SCENARIOS:
         places = ", ".join(dict.fromkeys(f"`{name.partition('::')[0]}.py`" for name in one.node))
-        rules = ", ".join(f"[{rule}](conformance.md#{rule.lower()})" for rule in one.conformance)
+        rules = ", ".join(f"[{rule}](../reference/conformance.md#{rule.lower()})" for rule in one.conformance)
         rows.append(f"| {one.number} | {one.what} | {places} | {rules} |")
     return "\n".join(rows)
 

@@ -72,10 +72,13 @@ async def refused(*args: str, how: tuple[str, ...] = PLAIN, before: tuple[str, .
             1,
             "ended with exit code 1; its last words: [31m\ufffd bad",
         ),
-        ([*SLEEPS], 1, "never called Register, not within 0.3 s; it printed nothing"),
-        (["--timeout", "0.3", "--", "cat", "/dev/urandom"], 1, "never called Register, not within 0.3 s"),
+        ([*SLEEPS], 1, "never called Register, not in 0.6 s; 0.3 were allowed; it printed nothing"),
+        (["--timeout", "0.3", "--", "cat", "/dev/urandom"], 1, "never called Register, not in 0.6 s; 0.3 were allowed"),
         (["--resource", "a.example/x", *SLEEPS], 1, "never called Register"),
         (["--timeout", "0", "--", "true"], 2, "--timeout 0"),
+        (["--delay", "-1", "--", "true"], 2, "--delay -1"),
+        (["--repeat", "0", "--", "true"], 2, "--repeat 0"),
+        (["--break", "true", "--", "true"], 2, "--break and --mend go together"),
         (["--only", "C99", "--", "true"], 2, "no scenario 'C99'"),
         ([], 2, "no command was given"),
     ],
@@ -117,7 +120,7 @@ async def test_a_missing_extra_is_named(missing: str):
 
 @as_root
 async def test_a_refused_mount_leaves_no_directory_behind(tmp_path: Path):
-    from fairlead.standin.conformance.subject import HARD_CODED
+    from fairlead.standin.conformance.mount import HARD_CODED
 
     before = HARD_CODED.exists()
     await refused("--private-mount", *SLEEPS)

@@ -137,15 +137,20 @@ def demo(fleet: str, once: bool, keep: bool) -> None:
 @click.option("--list", "listing", is_flag=True, help="List the scenarios, and play none.")
 @click.option("--timeout", default=10.0, show_default=True, help="Seconds that the plugin gets to do something.")
 @click.option("--private-mount", is_flag=True, help="As root: mount over the path that some plugins hard-code.")
+@click.option("--delay", default=1.1, show_default=True, help="Seconds from one start of the plugin to the next.")
+@click.option("--break", "breaks", default="", metavar="COMMAND", help="A shell command that breaks a device.")
+@click.option("--mend", "mends", default="", metavar="COMMAND", help="A shell command that mends it again.")
+@click.option("--repeat", default=1, show_default=True, help="Play everything so many times.")
+@click.option("--log", metavar="FILE", help="Write what the plugin prints to a file, with what was done to it.")
+@click.option("--explain", metavar="ID", help="Explain one scenario: its rule, its reason, and what a kubelet does.")
 @json_option
 def conformance(
     command: tuple[str, ...],
-    resource: str | None,
     only: str,
     listing: bool,
-    timeout: float,
-    private_mount: bool,
+    explain: str | None,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Put a device plugin, in any language, through the scenarios of a faithful kubelet.
 
@@ -155,20 +160,13 @@ def conformance(
     \b
       fairlead conformance -- ./your-plugin --plugin-dir {dir}
     """  # noqa: D301 - click reads this backspace as "keep the lines"
-    from fairlead.cli.conformance import judge, show_list  # noqa: PLC0415 - needs the stand-in
+    from fairlead.cli.conformance import Wishes, judge, show_list, show_one  # noqa: PLC0415 - needs the stand-in
 
+    if explain:
+        sys.exit(show_one(explain, as_json=as_json))
     if listing:
         sys.exit(show_list(only, as_json=as_json))
-    sys.exit(
-        judge(
-            command,
-            resource=resource,
-            only=only,
-            timeout_s=timeout,
-            private_mount=private_mount,
-            as_json=as_json,
-        )
-    )
+    sys.exit(judge(command, Wishes(**how), only=only, as_json=as_json))
 
 
 # --- Before anything runs ---------------------------------------------------------------------------------------------

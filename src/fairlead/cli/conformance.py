@@ -11,8 +11,13 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
-from typing import Any
+import traceback
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TextIO
 
 from fairlead.backends.strict import did_you_mean
 from fairlead.cli.draw import colourful, paint, short
@@ -24,6 +29,7 @@ except ImportError as error:  # grpcio, or what else the stand-in needs
     raise MissingExtra("conformance", "standin") from error
 
 WORDS = {"pass": "pass", "fail": "FAIL", "advice": "warn", "skip": "skip"}
+MOST_DELAY_S, MOST_REPEATS = 60.0, 100
 STYLES = {"pass": "good", "fail": "bad", "advice": "warn", "skip": "dim"}
 
 
@@ -42,26 +48,60 @@ def show_list(only: str, *, as_json: bool) -> int:
     return 0
 
 
-def judge(
-    words: Sequence[str],
-    *,
-    resource: str | None = None,
-    only: str = "",
-    timeout_s: float = 10.0,
-    private_mount: bool = False,
-    as_json: bool = False,
-) -> int:
+def show_one(name: str, *, as_json: bool) -> int:
+    """One scenario, with its reason and with what a kubelet does."""
+    (scenario,) = choose(name)[:1]
+    if as_json:
+        print(json.dumps(suite.describe(scenario), indent=2))  # noqa: T201 - this is the answer
+        return 0
+    lines = [paint(f"{scenario.id}  {scenario.name} ({scenario.level})", "bold"), scenario.rule, scenario.why]
+    if (evidence := scenario.evidence) is not None:
+        lines += [f"Kubelet {suite.VERSION}: {evidence.does}", evidence.place]
+    if scenario.foreign:
+        lines.append("The suite does here what no kubelet does; an end of the plugin that follows is not counted.")
+    print("\n".join(lines))  # noqa: T201 - as above
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How to play, as it was asked for."""
+
+    resource: str | None = None
+    timeout: float = 10.0
+    delay: float = 1.1
+    private_mount: bool = False
+    breaks: str = ""
+    mends: str = ""
+    repeat: int = 1
+    log: str | None = None
+
+    def check(self) -> None:
+        if self.timeout <= 0:
+            raise UsageError(f"--timeout {self.timeout:g}: give a number of seconds above 0")
+        if not 0 <= self.delay <= MOST_DELAY_S:
+            raise UsageError(f"--delay {self.delay:g}: give a number of seconds from 0 to {MOST_DELAY_S:g}")
+        if not 1 <= self.repeat <= MOST_REPEATS:
+            raise UsageError(f"--repeat {self.repeat}: give a number from 1 to {MOST_REPEATS}")
+        if bool(self.breaks) != bool(self.mends):
+            raise UsageError("--break and --mend go together: what is broken must be mended for the next scenario")
+
+
+def judge(words: Sequence[str], wishes: Wishes, *, only: str = "", as_json: bool = False) -> int:
     """Plays the scenarios; 0 if every required one that could be played passed."""
     chosen = choose(only)
     if not words:
         raise UsageError("no command was given. Say: fairlead conformance -- ./your-plugin --its-flag {dir}")
-    if timeout_s <= 0:
-        raise UsageError(f"--timeout {timeout_s:g}: give a number of seconds above 0")
-    command = suite.Command(tuple(words), private_mount)
-    progress = suite.Progress() if as_json else Lines(len(chosen), _width()).progress()
-    work = suite.run(command, chosen, patience=suite.Patience.of(timeout_s), resource=resource, progress=progress)
+    wishes.check()
+    cards: list[suite.Card] = []
     try:
-        card = asyncio.run(_stoppable(work))
+        with _opened(wishes.log) as log:
+            for number in range(1, wishes.repeat + 1):
+                if wishes.repeat > 1:
+                    _tell(f"run {number} of {wishes.repeat}", as_json=as_json)
+                cards.append(_play(words, wishes, chosen, log, as_json=as_json))
+                if cards[-1].trouble:
+                    break
     except suite.CannotStart as error:
         raise UsageError(str(error)) from None
     except suite.NeedsRoot as error:
@@ -71,20 +111,66 @@ def judge(
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM
     if as_json:
-        print(json.dumps(card.facts(), indent=2))  # noqa: T201 - this is the answer
-    elif not card.trouble:
-        print(summary(card))  # noqa: T201 - as above
-    if card.trouble:
-        sys.stderr.write(f"fairlead: there is nothing to play with: {card.trouble}\n")
-    return 0 if card.conforms else 1
+        facts = [card.facts() for card in cards]
+        print(json.dumps({"runs": facts} if wishes.repeat > 1 else facts[0], indent=2))  # noqa: T201 - this is the answer
+    elif len(cards) > 1:
+        print(repeated(cards))  # noqa: T201 - as above
+    if cards[-1].trouble:
+        sys.stderr.write(f"fairlead: there is nothing to play with: {cards[-1].trouble}\n")
+    return 0 if all(card.conforms for card in cards) else 1
+
+
+def _play(
+    words: Sequence[str], wishes: Wishes, chosen: Sequence[suite.Scenario], log: IO[bytes] | None, *, as_json: bool
+) -> suite.Card:
+    lines = Lines(len(chosen), _width(), sys.stderr if as_json else sys.stdout)
+    work = suite.run(
+        suite.Command(tuple(words), wishes.private_mount, log=log),
+        chosen,
+        patience=suite.Patience.of(wishes.timeout, wishes.delay),
+        resource=wishes.resource,
+        hooks=suite.Hooks(wishes.breaks, wishes.mends),
+        progress=lines.progress(),
+    )
+    card = asyncio.run(_stoppable(work))
+    if not card.trouble:
+        lines.write(summary(card))
+    return card
+
+
+@contextmanager
+def _opened(path: str | None) -> Iterator[IO[bytes] | None]:
+    if path is None:
+        yield None
+        return
+    try:
+        file = Path(path).open("wb")  # noqa: SIM115 - closed below; an error of the run is not one of opening
+    except OSError as error:
+        raise UsageError(f"--log {path}: {error.strerror}") from None
+    with file:
+        yield file
+
+
+def _tell(text: str, *, as_json: bool) -> None:
+    (sys.stderr if as_json else sys.stdout).write(f"{paint(text, 'bold')}\n")
 
 
 async def _stoppable(work: Coroutine[Any, Any, suite.Card]) -> suite.Card:
     """SIGTERM ends the run as Ctrl-C does: with everything that it started."""
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    loop.set_exception_handler(_quiet)
     return await work
+
+
+def _quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """The gRPC library leaves callbacks behind that fail when its sockets are closed. Nothing else is kept quiet."""
+    error = context.get("exception")
+    frames = traceback.extract_tb(error.__traceback__) if isinstance(error, BaseException) else []
+    if not any(f"{os.sep}grpc{os.sep}" in frame.filename or "grpc/_cython" in frame.filename for frame in frames):
+        loop.default_exception_handler(context)
 
 
 def choose(only: str) -> list[suite.Scenario]:
@@ -105,29 +191,33 @@ def choose(only: str) -> list[suite.Scenario]:
 class Lines:
     """One line per scenario, as it ends; on a terminal also one that says what is being played."""
 
-    def __init__(self, total: int, width: int) -> None:
+    def __init__(self, total: int, width: int, out: TextIO) -> None:
         self._total = total
         self._width = width
+        self._out = out
         self._done = 0
-        self._live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        self._live = out.isatty() and os.environ.get("TERM") != "dumb"
 
     def progress(self) -> suite.Progress:
         return suite.Progress(self.begins, self.ended)
+
+    def write(self, text: str) -> None:
+        self._out.write(f"{text}\n")
+        self._out.flush()
 
     def begins(self, scenario: suite.Scenario) -> None:
         self._done += 1
         if self._live:
             text = f"{self._done}/{self._total} {scenario.id} {scenario.name} …"
-            sys.stdout.write(f"\r\x1b[K{paint(short(text, self._width), 'dim')}")
-            sys.stdout.flush()
+            self._out.write(f"\r\x1b[K{paint(short(text, self._width), 'dim')}")
+            self._out.flush()
 
     def ended(self, result: suite.Result) -> None:
         if self._live:
-            sys.stdout.write("\r\x1b[K")
+            self._out.write("\r\x1b[K")
         if result.reason == suite.NOTHING:
             return  # one line says it for all
-        sys.stdout.write(line(result) + "\n")
-        sys.stdout.flush()
+        self.write(line(result))
 
 
 def line(result: suite.Result) -> str:
@@ -148,6 +238,14 @@ def summary(card: suite.Card) -> str:
     verdict = paint("conforms", "good") if card.conforms else paint("does not conform", "bad")
     about = f"{card.resource}, {card.devices} device{'' if card.devices == 1 else 's'}: " if card.resource else ""
     return f"\n{about}{', '.join(parts)} in {card.seconds:.0f} s: {verdict}"
+
+
+def repeated(cards: Sequence[suite.Card]) -> str:
+    """What did not come out the same in every run, and what failed in all of them."""
+    failed = Counter(name for card in cards for name in card.failed())
+    rows = [f"{name} failed in {count} of {len(cards)} runs" for name, count in sorted(failed.items())]
+    good = sum(card.conforms for card in cards)
+    return "\n".join(["", *rows, f"{good} of {len(cards)} runs conform"])
 
 
 def _width() -> int:

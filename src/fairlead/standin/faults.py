@@ -34,6 +34,8 @@ class Faults:
     never_stream: bool = False
     # Register is refused with this text.
     refuse_register: str = ""
+    # What is done to Register is done to this resource only; empty: to all.
+    only: str = ""
     # The kubelet supports only this version.
     version: str = "v1beta1"
     # The kubelet restarts in the middle of the next Register. Switches itself off.

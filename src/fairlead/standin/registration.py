@@ -86,11 +86,12 @@ class Registry:
         with self._calls.record(name, "Register", f"endpoint={request.endpoint} version={request.version}"):
             if self._taps.on_register is not None:
                 await self._taps.on_register(request)
-            if self._faults.restart_on_register:
+            chosen = self._faults.only in {"", name}
+            if self._faults.restart_on_register and chosen:
                 self._faults.restart_on_register = False
                 self._restart()
                 await asyncio.Event().wait()  # the caller hears nothing more from this kubelet
-            if self._faults.refuse_register:
+            if self._faults.refuse_register and chosen:
                 raise Rejected(self._faults.refuse_register)
             if request.version != self._faults.version:
                 raise Rejected(

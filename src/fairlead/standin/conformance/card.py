@@ -1,12 +1,16 @@
-"""The report card: how each scenario ended, and what that comes to. Pure; draws nothing and reads nothing."""
+"""The report card: how each scenario ended, and what that comes to. Draws nothing, and reads nothing but the date."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from fairlead._version import __version__
 from fairlead.standin.conformance.scenario import Level, Scenario
+
+SUITE = 2  # changes when scenarios come, go, or judge otherwise
 
 
 class Mark(StrEnum):
@@ -36,6 +40,7 @@ class Card:
     results: tuple[Result, ...]
     seconds: float
     trouble: str = ""  # why nothing could be played at all
+    date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
 
     @property
     def conforms(self) -> bool:
@@ -55,6 +60,9 @@ class Card:
     def facts(self) -> dict[str, Any]:
         """The card as plain data."""
         return {
+            "suite": SUITE,
+            "fairlead": __version__,
+            "date": self.date,
             "command": list(self.command),
             "resource": self.resource,
             "devices": self.devices,
@@ -70,12 +78,15 @@ class Card:
 
 
 def describe(scenario: Scenario) -> dict[str, str]:
+    evidence = scenario.evidence
     return {
         "id": scenario.id,
         "name": scenario.name,
         "level": str(scenario.level),
         "rule": scenario.rule,
         "link": scenario.link,
+        "kubelet": evidence.does if evidence else "",
+        "seen": evidence.place if evidence else "",
     }
 
 

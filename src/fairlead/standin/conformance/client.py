@@ -3,6 +3,7 @@
 Every question has a deadline: a plugin that hangs is an answer too.
 """
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
-from fairlead.standin.conformance.pace import Pace
+from fairlead.standin.conformance.pace import Late, Pace
 from fairlead.standin.errors import CallFailed
 from fairlead.standin.plugin import open_channel
 
@@ -56,33 +57,45 @@ class Answer:
 
 
 class Client:
-    def __init__(self, channel: grpc.aio.Channel, deadline_s: float, pace: Pace) -> None:
+    def __init__(self, channel: grpc.aio.Channel, deadline_s: float, pace: Pace, late: float) -> None:
         self._channel = channel
         self._deadline_s = deadline_s
         self._pace = pace
+        self._late = late
 
-    async def ask(self, method: str, body: Message | bytes = b"", *, metadata: Metadata = ()) -> Answer:
-        """One question, in bytes if need be. `method` is of the plugin's service unless it starts with a slash."""
+    async def ask(
+        self, method: str, body: Message | bytes = b"", *, metadata: Metadata = (), in_flight: int = 1
+    ) -> Answer:
+        """One question, in bytes if need be. `method` is of the plugin's service unless it starts with a slash.
+
+        A plugin may answer one call after the other: the limit is for all that are in flight.
+        """
         raw = body if isinstance(body, bytes) else body.SerializeToString()
         call: Any = self._channel.unary_unary(
             method if method.startswith("/") else _SERVICE + method,
             request_serializer=None,
             response_deserializer=None,
         )
+        limit = Late(self._pace, self._deadline_s * in_flight, self._late)
+        asked = asyncio.ensure_future(call(raw, metadata=tuple(metadata), wait_for_ready=True))
         try:
-            asked = call(raw, metadata=tuple(metadata), wait_for_ready=True)
-            return Answer(grpc.StatusCode.OK, body=await self._pace.within(self._deadline_s, asked))
-        except TimeoutError:
-            return Answer(grpc.StatusCode.DEADLINE_EXCEEDED, f"not in {self._deadline_s:g} s")
+            if not await limit.wait(asked):
+                return Answer(grpc.StatusCode.DEADLINE_EXCEEDED, limit.never)
+            if limit.is_late:
+                return Answer(grpc.StatusCode.DEADLINE_EXCEEDED, limit.took)
+            return Answer(grpc.StatusCode.OK, body=asked.result())
         except grpc.aio.AioRpcError as error:
             return Answer(error.code(), error.details() or "")
+        finally:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
 
     async def allocate(self, *containers: Iterable[str], **how: Any) -> Answer:
         return await self.ask("Allocate", allocate_request(*containers), **how)
 
-    async def grant(self, *containers: Iterable[str]) -> list[dp.ContainerAllocateResponse]:
+    async def grant(self, *containers: Iterable[str], **how: Any) -> list[dp.ContainerAllocateResponse]:
         """The answers to an Allocate that must go well."""
-        return list((await self.allocate(*containers)).read(dp.AllocateResponse).container_responses)
+        return list((await self.allocate(*containers, **how)).read(dp.AllocateResponse).container_responses)
 
     async def prefer(self, *asks: dp.ContainerPreferredAllocationRequest) -> list[list[str]]:
         answer = await self.ask("GetPreferredAllocation", dp.PreferredAllocationRequest(container_requests=asks))
@@ -104,10 +117,12 @@ class Client:
 
 
 @asynccontextmanager
-async def connect(path: Path, deadline_s: float, pace: Pace, authority: str = "localhost") -> AsyncIterator[Client]:
+async def connect(
+    path: Path, deadline_s: float, pace: Pace, late: float, authority: str = "localhost"
+) -> AsyncIterator[Client]:
     channel = open_channel(path, authority, 0.1)
     try:
-        yield Client(channel, deadline_s, pace)
+        yield Client(channel, deadline_s, pace, late)
     finally:
         await channel.close(None)
 

@@ -80,6 +80,10 @@ class Span:
         self._before = pace.recent()
         self._began_s = self._pace.now()
 
+    def give(self, seconds: float) -> None:
+        """So much of the time was ours."""
+        self._limit_s += seconds
+
     def lost_s(self) -> float:
         """What the machine took since the limit began."""
         now = self._pace.waits()
@@ -103,6 +107,42 @@ class Span:
             else:
                 await asyncio.sleep(left_s)
         return True
+
+
+class Late:
+    """A limit after which the wait goes on for a while, to say how late it was."""
+
+    def __init__(self, pace: Pace, limit_s: float, more: float) -> None:
+        self._limit_s = limit_s
+        self._more_s = limit_s * more
+        self._began_s = pace.now()
+        self._pace = pace
+        self._given_s = 0.0
+        self._span = pace.begin(limit_s)
+        self.is_late = False
+
+    def give(self, seconds: float) -> None:
+        self._given_s += seconds
+        self._span.give(seconds)
+
+    async def wait(self, *tasks: asyncio.Future[Any]) -> bool:
+        """Until one of the tasks has ended, or both limits are over. Whether one has."""
+        if await self._span.wait(*tasks):
+            return True
+        if not self.is_late:
+            self.is_late = True
+            self._span = self._pace.begin(self._more_s)
+            return await self._span.wait(*tasks)
+        return False
+
+    @property
+    def took(self) -> str:
+        took_s = self._pace.now() - self._began_s - self._given_s
+        return f"took {took_s:.{0 if took_s >= 10 else 1}f} s, {self._limit_s:g} were allowed"
+
+    @property
+    def never(self) -> str:
+        return f"not in {self._limit_s + self._more_s:g} s; {self._limit_s:g} were allowed"
 
 
 def _read_threads(process: Path) -> list[tuple[int, float, list[int]]]:

@@ -12,7 +12,7 @@ CHAPTER = Chapter("GetPreferredAllocation")
 MOST = 16  # devices of a large list that are played with
 
 
-@CHAPTER.required("C34", "prefers what is available", "An answer names only ids that the question offers, each once.")
+@CHAPTER.advised("C34", "prefers what is available", "An answer names only ids that the question offers, each once.")
 async def subset(rig: Rig) -> None:
     """The kubelet drops every other id and fills up at random: the preference is lost without a word."""
     ids = await _ids(rig, 2)
@@ -26,7 +26,7 @@ async def subset(rig: Rig) -> None:
                 raise Broken(f"{size} of {len(offered)}: an id is named twice")
 
 
-@CHAPTER.required(
+@CHAPTER.advised(
     "C35", "prefers as many as asked for", "An answer has exactly as many ids as asked for, for every size."
 )
 async def size(rig: Rig) -> None:
@@ -38,9 +38,9 @@ async def size(rig: Rig) -> None:
                 raise Broken(f"asked for {wanted} of {len(ids)}, it prefers {len(chosen)}")
 
 
-@CHAPTER.required("C36", "prefers what must be included", "An answer contains every id that must be included.")
+@CHAPTER.advised("C36", "prefers what must be included", "An answer contains every id that must be included.")
 async def must_include(rig: Rig) -> None:
-    """These are devices the pod has already, such as those of an init container."""
+    """These are devices the pod has already, such as those of an init container. The kubelet adds them by itself."""
     ids = await _ids(rig, 2)
     async with rig.client() as client:
         for must in ids:
@@ -73,7 +73,9 @@ async def deterministic(rig: Rig) -> None:
         raise Broken(f"{half} of {len(ids)}, asked in another order, is another choice")
 
 
-@CHAPTER.required("C39", "stands a question without an answer", "An impossible question is answered or refused.")
+@CHAPTER.advised(
+    "C39", "stands a question without an answer", "An impossible question is answered or refused.", foreign=True
+)
 async def impossible(rig: Rig) -> None:
     """More than offered, an unknown id, a size below one: no kubelet asks that, and no plugin may fall over it."""
     ids = await _ids(rig, 1)
@@ -96,9 +98,14 @@ async def impossible(rig: Rig) -> None:
             await rig.unharmed(f"asked for {what}")
 
 
-@CHAPTER.required("C40", "prefers for each container", "An answer has one response per container request, in order.")
+@CHAPTER.advised(
+    "C40",
+    "prefers for each container",
+    "An answer has one response per container request, in order.",
+    foreign=True,
+)
 async def each_container(rig: Rig) -> None:
-    """Each container has a question of its own; an answer in another order is an answer to another question."""
+    """An answer in another order is an answer to another question. Every kubelet so far asks for one container."""
     ids = await _ids(rig, 2)
     async with rig.client() as client:
         answers = await client.prefer(_ask(ids[:1], 1), _ask(ids[1:2], 1))

@@ -7,65 +7,30 @@ import asyncio
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.standin.clock import SystemClock, Timings
 from fairlead.standin.conformance.client import Client, accepts, connect
-from fairlead.standin.conformance.pace import Pace
-from fairlead.standin.conformance.scenario import Broken, NotPlayed
-from fairlead.standin.conformance.subject import Command, Subject, explain_exit
+from fairlead.standin.conformance.ends import Ending
+from fairlead.standin.conformance.pace import Late, Pace
+from fairlead.standin.conformance.scenario import Broken, NotPlayed, Scenario
+from fairlead.standin.conformance.seen import Hooks, Listed, Patience, Registration, Watched
+from fairlead.standin.conformance.subject import Command, Subject
 from fairlead.standin.devices import HEALTHY
 from fairlead.standin.faults import Faults
 from fairlead.standin.kubelet import Kubelet
-from fairlead.standin.pods import Pod
+from fairlead.standin.pods import Limits, Pod
 from fairlead.standin.registration import join
 
 MAX_EXITS = 3  # in one wait; more is a crash loop
 FOREVER_S = 86_400.0  # the wait has a limit of its own
 NEIGHBOUR = "neighbour"  # a file and a directory of somebody else, in the plugin directory
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long things may take, in seconds."""
-
-    wait_s: float = 10.0  # for the plugin to do something of its own accord
-    call_s: float = 5.0  # for an answer
-    end_s: float = 10.0  # to end after SIGTERM
-    quiet_s: float = 1.0  # in which nothing may happen
-    refuse_s: float = 1.5  # the kubelet refuses this long
-    slow_s: float = 2.0  # a slow kubelet takes this long
-    silence_s: float = 15.0  # accepted, but never called back: to try again
-
-    @classmethod
-    def of(cls, wait_s: float) -> "Patience":
-        return cls(wait_s=wait_s, call_s=min(5.0, wait_s), silence_s=1.5 * wait_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """One Register as it arrived."""
-
-    request: dp.RegisterRequest
-    path: Path
-    served: bool  # somebody listened on the endpoint at that moment
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One list as it arrived, and on which stream of the run."""
-
-    stream: int
-    message: dp.ListAndWatchResponse
-
-    @property
-    def ids(self) -> list[str]:
-        return [device.ID for device in self.message.devices]
 
 
 class PacedClock(SystemClock):
@@ -83,13 +48,23 @@ class NoPlugin(Exception):
 
 
 class Rig:
-    def __init__(self, command: Command, patience: Patience, resource: str | None = None) -> None:
+    def __init__(
+        self, command: Command, patience: Patience, resource: str | None = None, hooks: Hooks | None = None
+    ) -> None:
         self.patience = patience
+        self.hooks = hooks or Hooks()
         self.resource = resource or ""
         self.asked_for = resource
         self.registrations: list[Registration] = []
         self.lists: list[Listed] = []
-        self.exits: list[str] = []  # ends that nobody asked for
+        self.samples: list[tuple[str, ...]] = []  # ids of lists on streams of our own, in their order
+        self.exits: list[Ending] = []  # ends that were not asked for
+        self.stops: list[Ending] = []  # ends that SIGTERM asked for
+        self.resources: list[str] = []  # all that registered
+        self.playing: Scenario | None = None
+        self.provoked = False  # this process has met what no kubelet does
+        self.well: set[str] = set()  # healthy before anything was broken
+        self._watched: Watched | None = None
         self.pace = Pace(lambda: self.subject.pids)
         self._root = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp"))  # short: sockets live in it
         self.kubelet = self._make_kubelet()
@@ -97,8 +72,8 @@ class Rig:
             "FAIRLEAD_STATUS_SOCKET": str(self._root / "fairlead.sock"),
             "FAIRLEAD_POD_RESOURCES": str(self.kubelet.podresources_socket),
         }
-        placed = Command(command.words, command.private_mount, {**extra, **command.variables})
-        self.subject = Subject(placed, self.kubelet.plugin_dir)
+        placed = replace(command, variables={**extra, **command.variables})
+        self.subject = Subject(placed, self.kubelet.plugin_dir, patience.delay_s, self._ended)
         self._wanted = False  # the plugin is to run; if it ends it is started again, as a DaemonSet does
         self._pods = 0
 
@@ -131,10 +106,13 @@ class Rig:
     @property
     def streaming(self) -> bool:
         """The kubelet follows the plugin's lists and has got one."""
+        return self.streams(self.resource)
+
+    def streams(self, resource: str) -> bool:
         return any(
             call.method == "ListAndWatch" and call.seconds is None and call.summary
             for call in self.kubelet.calls
-            if call.resource == self.resource
+            if call.resource == resource
         )
 
     def called(self, method: str) -> int:
@@ -189,6 +167,19 @@ class Rig:
         except Broken:
             await self.renew()
 
+    async def begin(self, scenario: Scenario) -> None:
+        """What is played next. A process that met what no kubelet does is replaced before a kubelet meets it again."""
+        await self.ready()
+        if self.provoked and not scenario.foreign:
+            await self.stop_plugin(signal.SIGTERM)
+            await self.ready()
+        self.note(scenario)
+
+    def note(self, scenario: Scenario) -> None:
+        self.playing = scenario
+        self.provoked = self.provoked or scenario.foreign
+        self.subject.note(f"{scenario.id} {scenario.name}")
+
     async def renew(self) -> None:
         """A fresh kubelet and a fresh process, so that one failure does not cause the next."""
         await self.stop_plugin(signal.SIGKILL)
@@ -201,19 +192,29 @@ class Rig:
 
     async def start_plugin(self) -> None:
         self._wanted = True
-        await self.subject.start()
+        await self._start()
 
-    async def stop_plugin(self, number: signal.Signals, limit_s: float | None = None) -> int | None:
-        """Its exit code after the signal; None if it took too long and had to be killed."""
+    async def _start(self) -> float:
+        self.provoked = self.playing is not None and self.playing.foreign
+        return await self.subject.start()
+
+    async def stop_plugin(self, number: signal.Signals) -> str:
+        """End it. What was wrong with its end after the signal, in words."""
         self._wanted = False
         if not self.subject.alive:
-            return None
+            return ""
+        clock = Late(self.pace, self.patience.end_s, self.patience.late)
         self.subject.send(number)
+        end = asyncio.create_task(self.subject.wait())
         try:
-            return await self.pace.within(limit_s or self.patience.end_s, self.subject.wait())
-        except TimeoutError:
-            return None
+            if not await clock.wait(end):
+                return f"it did not end, {clock.never}"
+            if number is signal.SIGTERM:
+                self.stops.append(end.result())
+            return f"it did not end in time: {clock.took}" if clock.is_late else ""
         finally:
+            end.cancel()
+            await asyncio.gather(end, return_exceptions=True)
             await self.subject.kill()
 
     # Waiting.
@@ -226,25 +227,26 @@ class Rig:
         A plugin that ends meanwhile is started again: a node does that too. It is remembered.
         """
         limit_s = self.patience.wait_s if limit_s is None else limit_s
-        span = self.pace.begin(limit_s)
-        seen = 0
+        clock = Late(self.pace, limit_s, self.patience.late)
+        seen = len(self.exits)
         while True:
             watch = asyncio.create_task(self.kubelet.wait_for(condition, FOREVER_S))
             ended = asyncio.create_task(self.subject.wait() if self._wanted else asyncio.Event().wait())
             try:
-                if not await span.wait(watch, ended):
-                    raise Broken(f"{what}, not within {limit_s:g} s")
+                if not await clock.wait(watch, ended):
+                    raise Broken(f"{what}, {clock.never}")
                 if watch.done():
-                    return watch.result()
+                    found = watch.result()
+                    if clock.is_late:
+                        raise Broken(f"{what} in time: {clock.took}")
+                    return found
             finally:
                 watch.cancel()
                 ended.cancel()
                 await asyncio.gather(watch, ended, return_exceptions=True)
-            seen += 1
-            self.exits.append(explain_exit(ended.result()))
-            if seen >= exits:
+            if len(self.exits) - seen >= exits:
                 raise Broken(f"{what}: it ended with {self.exits[-1]}")
-            await self.subject.start()
+            clock.give(await self._start())
 
     async def until_soon(self, condition: Callable[[], Any], what: str, limit_s: float | None = None) -> None:
         """As `until`, for what the kubelet is not told of: it is looked at every other millisecond."""
@@ -252,7 +254,7 @@ class Rig:
         span = self.pace.begin(limit_s)
         while not condition():
             if not span.left_s():
-                raise Broken(f"{what}, not within {limit_s:g} s")
+                raise Broken(f"{what}, not in {limit_s:g} s")
             await asyncio.sleep(0.002)
 
     async def rest(self, seconds: float) -> None:
@@ -268,7 +270,7 @@ class Rig:
 
     @asynccontextmanager
     async def client(self, **how: Any) -> AsyncIterator[Client]:
-        async with connect(self.path, self.patience.call_s, self.pace, **how) as client:
+        async with connect(self.path, self.patience.call_s, self.pace, self.patience.late, **how) as client:
             yield client
 
     async def unharmed(self, after: str) -> None:
@@ -282,20 +284,28 @@ class Rig:
             if len(self.registrations) == asked or not self.subject.alive:
                 break  # else it has moved to another socket meanwhile, where it may answer
         try:
-            code = await self.pace.within(min(1.0, self.patience.call_s), self.subject.wait())
+            ending = await self.pace.within(min(1.0, self.patience.call_s), self.subject.wait())
         except TimeoutError:
             raise Broken(f"{after}: it no longer answers ({answer})") from None
-        raise Broken(f"{after}: it crashed with {explain_exit(code)}{self.quote()}")
+        raise Broken(f"{after}: it {'crashed' if ending.crashed else 'ended'} with {ending}")
 
     async def run_pod(self, count: int) -> Pod:
         """A pod that asks for so many devices, and must run."""
+        return await self.run_containers(f"asks for {count}", {"main": {self.resource: count}})
+
+    async def run_containers(
+        self, asks: str, containers: dict[str, Limits], init: dict[str, Limits] | None = None
+    ) -> Pod:
+        """A pod with these containers, that must run. `asks` says in words what it wants."""
         while True:
             self._pods += 1
             since = len(self.registrations)
-            pod = await self.kubelet.run_pod(f"pod-{self._pods}", {"main": {self.resource: count}})
-            if pod.phase == "Running" and pod.containers["main"].state == "running":
+            pod = await self.kubelet.run_pod(f"pod-{self._pods}", containers, init=init)
+            apps = list(pod.of_kind("app"))
+            if pod.phase == "Running" and all(one.state == "running" for one in apps):
                 return pod
-            what = f"a pod that asks for {count} does not run: {pod.message or pod.containers['main'].message}"
+            said = pod.message or "; ".join(one.message for one in pod.containers.values() if one.message)
+            what = f"a pod that {asks} does not run: {said}"
             if self.streaming and len(self.registrations) == since:
                 raise Broken(what)
             # It came while the plugin was registering once more, as after a restart it may: that is not the question.
@@ -305,6 +315,39 @@ class Rig:
     async def registered_again(self, what: str, since: int, limit_s: float | None = None) -> None:
         """A Register after the first `since` ones, and a list after it."""
         await self.until(lambda: len(self.registrations) > since and self.streaming, what, limit_s)
+
+    async def watch(self) -> Watched:
+        """A kubelet restart, and then nothing for a long while. Played once; several scenarios look at it."""
+        if self._watched is not None:
+            return self._watched
+        since = len(self.registrations)
+        await self.kubelet.restart()
+        await self.registered_again("the kubelet restarted: it did not register again", since)
+        began_s, exits, streams = time.monotonic(), len(self.exits), self.called("ListAndWatch")
+        first, ids = len(self.lists) - 1, tuple(self.ids)
+        end = asyncio.create_task(self.subject.wait())
+        try:
+            await self.pace.begin(self.patience.watch_s).wait(end)
+        finally:
+            end.cancel()
+            await asyncio.gather(end, return_exceptions=True)
+        ended = self.exits[exits:]
+        self._watched = Watched(
+            seconds=self.patience.watch_s,
+            ended_after_s=time.monotonic() - began_s if ended else None,
+            ending=f"{'crashed' if ended[0].crashed else 'ended'} with {ended[0]}" if ended else "",
+            streaming=self.streaming and self.called("ListAndWatch") == streams,
+            first=first,
+            last=len(self.lists),
+            ids=ids,
+        )
+        return self._watched
+
+    async def hook(self, script: str, flag: str) -> None:
+        if not script:
+            raise NotPlayed(f"no command was given with {flag}")
+        if wrong := await self.subject.run_hook(script, self.patience.wait_s):
+            raise NotPlayed(f"the command of {flag} went wrong: {wrong}")
 
     def quote(self) -> str:
         words = self.subject.last_words()
@@ -338,10 +381,16 @@ class Rig:
     async def _heard_register(self, request: dp.RegisterRequest) -> None:
         if self.asked_for is None and not self.registrations:
             self.resource = request.resource_name
+        if request.resource_name not in self.resources:
+            self.resources.append(request.resource_name)
         if request.resource_name == self.resource:
             path = join(self.kubelet.plugin_dir, request.endpoint)
             self.registrations.append(Registration(request, path, accepts(path)))
 
     def _heard_list(self, resource: str, message: dp.ListAndWatchResponse) -> None:
         if resource == self.resource:
-            self.lists.append(Listed(self.called("ListAndWatch"), message))
+            self.lists.append(Listed(self.called("ListAndWatch"), message, time.monotonic()))
+
+    def _ended(self, ending: Ending) -> None:
+        during = self.playing.id if self.playing is not None else ""
+        self.exits.append(replace(ending, during=during, provoked=self.provoked))

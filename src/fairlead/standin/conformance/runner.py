@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fairlead.standin.conformance.card import Card, Mark, Result
-from fairlead.standin.conformance.rig import NoPlugin, Patience, Rig
+from fairlead.standin.conformance.rig import NoPlugin, Rig
 from fairlead.standin.conformance.scenario import Broken, NotPlayed, Scenario
+from fairlead.standin.conformance.seen import Hooks, Patience
 from fairlead.standin.conformance.subject import Command
 from fairlead.standin.errors import CallFailed, KubeletPanicked
 
-SCENARIO_S = 90.0  # or more, with more patience: a net under the limits inside
+SCENARIO_S = 120.0  # or more, with more patience: a net under the limits inside
 FIRST = "C01"  # whether it registers at all
 NOTHING = "not played: there is nothing to play with"
 GIVE_UP_AFTER = 2  # scenarios in a row that found no plugin to play with
@@ -33,13 +34,14 @@ async def run(
     *,
     patience: Patience | None = None,
     resource: str | None = None,
+    hooks: Hooks | None = None,
     progress: Progress | None = None,
 ) -> Card:
     """Start the plugin, play the scenarios, end everything that was started."""
     progress = progress or Progress()
     began_s = time.monotonic()
     results: list[Result] = []
-    async with Rig(command, patience or Patience(), resource) as rig:
+    async with Rig(command, patience or Patience(), resource, hooks) as rig:
         trouble = await _open(rig)
         lost = 0
         for scenario in scenarios:
@@ -47,6 +49,7 @@ async def run(
             if trouble and not (scenario.early and (rig.registrations or scenario.id == FIRST)):
                 result = Result(scenario, Mark.SKIP, NOTHING)
             elif trouble:
+                rig.note(scenario)
                 result = await _judge(rig, scenario)
             elif lost >= GIVE_UP_AFTER:
                 result = Result(scenario, Mark.FAIL, "not played: the plugin registers no more")
@@ -70,7 +73,7 @@ async def _open(rig: Rig) -> str:
 async def _play(rig: Rig, scenario: Scenario) -> tuple[Result, bool]:
     """How it went, and whether there still is a plugin to play with."""
     try:
-        await rig.ready()
+        await rig.begin(scenario)
     except (Broken, KubeletPanicked) as broken:
         return Result(scenario, Mark.FAIL, f"not played: {broken}"), False
     result = await _judge(rig, scenario)
@@ -85,17 +88,21 @@ async def _play(rig: Rig, scenario: Scenario) -> tuple[Result, bool]:
 async def _judge(rig: Rig, scenario: Scenario) -> Result:
     began_s = time.monotonic()
     exits = len(rig.exits)
-    net_s = max(SCENARIO_S, 10 * rig.patience.wait_s)
+    net_s = max(SCENARIO_S, 20 * rig.patience.wait_s)
 
     def result(mark: Mark, reason: str = "") -> Result:
         return Result(scenario, mark, " ".join(reason.split()), time.monotonic() - began_s)
 
     try:
-        await rig.pace.within(net_s, scenario.play(rig))
+        remark = await rig.pace.within(net_s, scenario.play(rig))
     except NotPlayed as why:
         return result(Mark.SKIP, str(why))
     except (Broken, CallFailed, KubeletPanicked, TimeoutError) as broken:
         return result(Mark.FAIL, str(broken) or f"not over in {net_s:g} s")
-    ended = len(rig.exits) - exits
-    times = "once" if ended == 1 else f"{ended} times"
-    return result(Mark.PASS, f"it ended {times}, and was started again" if ended else "")
+    ended = rig.exits[exits:]
+    if remark or not ended:
+        return result(Mark.PASS, remark or "")
+    times = "once" if len(ended) == 1 else f"{len(ended)} times"
+    crash = next((each.crash for each in ended if each.crashed), "")
+    did = f"crashed {times}: {crash};" if crash else f"ended {times},"
+    return result(Mark.PASS, f"it {did} and was started again")

@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from fairlead.standin.conformance.evidence import EVIDENCE, Evidence
+
 if TYPE_CHECKING:
     from fairlead.standin.conformance.rig import Rig
 
-Play = Callable[["Rig"], Awaitable[None]]
-GUIDE = "docs/guide/conformance.md"
+# A play returns a remark, or nothing.
+Play = Callable[["Rig"], Awaitable[str | None]]
+GUIDE = "docs/reference/conformance.md"
 
 
 class Level(StrEnum):
     """What it means to break a rule."""
 
-    REQUIRED = "required"  # pods fail, devices are lost, or the kubelet is harmed
-    ADVISED = "advised"  # works today, and will hurt somebody
+    REQUIRED = "required"  # a kubelet does this, and pods fail, devices are lost, or the kubelet is harmed
+    ADVISED = "advised"  # no pod is harmed, or no kubelet asks it
 
 
 class Broken(Exception):
@@ -38,6 +41,7 @@ class Scenario:
     rule: str
     play: Play
     early: bool = False  # can be judged even if the plugin never got as far as a list
+    foreign: bool = False  # asks or does what no kubelet does: an end of the plugin that follows is the suite's doing
 
     @property
     def link(self) -> str:
@@ -48,6 +52,11 @@ class Scenario:
         """The reason for the rule: what the play's docstring says."""
         return " ".join((self.play.__doc__ or "").split())
 
+    @property
+    def evidence(self) -> Evidence | None:
+        """What a kubelet does, and where that was seen. Every required scenario has it."""
+        return EVIDENCE.get(self.id)
+
 
 @dataclass(slots=True)
 class Chapter:
@@ -56,15 +65,21 @@ class Chapter:
     title: str
     scenarios: list[Scenario] = field(default_factory=list)
 
-    def required(self, number: str, name: str, rule: str, *, early: bool = False) -> Callable[[Play], Play]:
-        return self._add(number, name, Level.REQUIRED, rule, early=early)
+    def required(
+        self, number: str, name: str, rule: str, *, early: bool = False, foreign: bool = False
+    ) -> Callable[[Play], Play]:
+        return self._add(number, name, Level.REQUIRED, rule, early=early, foreign=foreign)
 
-    def advised(self, number: str, name: str, rule: str, *, early: bool = False) -> Callable[[Play], Play]:
-        return self._add(number, name, Level.ADVISED, rule, early=early)
+    def advised(
+        self, number: str, name: str, rule: str, *, early: bool = False, foreign: bool = False
+    ) -> Callable[[Play], Play]:
+        return self._add(number, name, Level.ADVISED, rule, early=early, foreign=foreign)
 
-    def _add(self, number: str, name: str, level: Level, rule: str, *, early: bool) -> Callable[[Play], Play]:
+    def _add(
+        self, number: str, name: str, level: Level, rule: str, *, early: bool, foreign: bool
+    ) -> Callable[[Play], Play]:
         def add(play: Play) -> Play:
-            self.scenarios.append(Scenario(number, name, level, rule, play, early))
+            self.scenarios.append(Scenario(number, name, level, rule, play, early, foreign))
             return play
 
         return add

@@ -6,23 +6,24 @@ Knows nothing of the kubelet but the directory that the plugin is given.
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
-HARD_CODED = Path("/var/lib/kubelet/device-plugins")
-# Runs in a mount namespace of its own: nothing of this is seen outside, and it ends with the process.
-_MOUNT = 'mount --bind "$0" "$1" || exit 125; shift; exec "$@"'
-TAIL_BYTES = 4096
+from fairlead.standin.conformance.ends import Ending, Words, explain_exit
+from fairlead.standin.conformance.mount import HARD_CODED, MOUNT_FAILED, MountPoint, NeedsRoot, mounted
+
 LAST_WORDS_S = 0.2
+HOOK_TAIL_BYTES = 4096
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class CannotStart(Exception):
     """The command cannot be run as given."""
-
-
-class NeedsRoot(Exception):
-    """What was asked for takes root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +33,12 @@ class Command:
     words: tuple[str, ...]
     private_mount: bool = False
     variables: dict[str, str] = field(default_factory=dict)
+    log: IO[bytes] | None = None  # gets all that the plugin prints
 
     def in_directory(self, directory: Path) -> list[str]:
         """`{dir}` in any word is the directory."""
         words = [word.replace("{dir}", str(directory)) for word in self.words]
-        if not self.private_mount:
-            return words
-        mount = ["sh", "-c", _MOUNT, str(directory), str(HARD_CODED)]
-        return ["unshare", "--mount", "--propagation", "private", *mount, *words]
+        return mounted(directory, words) if self.private_mount else words
 
     def environment(self, directory: Path) -> dict[str, str]:
         """Ours, with every name under which plugins are known to look for the directory."""
@@ -51,14 +50,17 @@ class Command:
 
 
 class Subject:
-    def __init__(self, command: Command, directory: Path) -> None:
+    def __init__(self, command: Command, directory: Path, delay_s: float, ended: Callable[[Ending], None]) -> None:
         self._command = command
         self._directory = directory
+        self._delay_s = delay_s
+        self._ended = ended  # is told of each end that was not asked for
         self._process: asyncio.subprocess.Process | None = None
-        self._reader: asyncio.Task[None] | None = None
-        self._printed = b""  # the end of it: a plugin may print without end
-        self._made: list[Path] = []
-        self._may_mount = False
+        self._watcher: asyncio.Task[Ending] | None = None
+        self._words = Words()
+        self._asked = False  # to end
+        self._started_s = -delay_s
+        self._mount_point = MountPoint()
 
     @property
     def pid(self) -> int:
@@ -74,11 +76,14 @@ class Subject:
     def alive(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
-    async def start(self) -> None:
+    async def start(self) -> float:
+        """Start it, some time after the last start: names of sockets may have the second in them. How long that was."""
         await self.kill()  # what its last life may have left running
-        if self._command.private_mount and not self._may_mount:
-            self._make_mount_point()
+        if self._command.private_mount and not self._mount_point.is_open:
+            self._mount_point.open()
             await self._try_mount()
+        held_s = max(0.0, self._started_s + self._delay_s - time.monotonic())
+        await asyncio.sleep(held_s)
         words = self._command.in_directory(self._directory)
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -94,55 +99,49 @@ class Subject:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise CannotStart(f"cannot run {words[0]!r}: {reason}") from None
-        assert self._process.stdout is not None
-        self._reader = asyncio.create_task(self._read(self._process.stdout))
+        self._started_s, self._asked, self._words = time.monotonic(), False, Words()
+        self.note(f"started, process {self.pid}")
+        self._watcher = asyncio.create_task(self._watch(self._process, self._words))
+        return held_s
 
-    async def wait(self) -> int:
-        """Its exit code, once it has ended and its last words are read."""
-        assert self._process is not None
-        code = await self._process.wait()
-        if self._reader is not None:
-            # What it started may live on and hold the pipe.
-            await asyncio.wait({self._reader}, timeout=LAST_WORDS_S)
-        return code
+    async def wait(self) -> Ending:
+        """How it ended, once it has."""
+        assert self._watcher is not None
+        return await asyncio.shield(self._watcher)
 
     def send(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
+            self._asked = self._asked or number not in {signal.SIGSTOP, signal.SIGCONT}
+            self.note(f"got {number.name}")
             self._process.send_signal(number)
 
     async def kill(self) -> None:
         """End it and everything it started, without a word."""
-        process = self._process
-        if process is None:
+        process, watcher = self._process, self._watcher
+        if process is None or watcher is None:
             return
         if process.returncode is None:
+            self._asked = True
             process.send_signal(signal.SIGCONT)
         # The group has the leader's id. Nobody else can have that id while a member of the group lives.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        if self._reader is not None:
-            await self._reader  # the whole group is dead, so the pipe has an end
-        self._process = self._reader = None
+        await watcher
+        self._process = self._watcher = None
 
     async def close(self) -> None:
         await self.kill()
-        for path in reversed(self._made):
-            try:
-                path.rmdir()
-            except OSError:
-                break  # somebody put something into it: it is theirs now
-        self._made.clear()
+        self._mount_point.close()
+
+    def note(self, text: str) -> None:
+        """A line of ours in the log."""
+        if (log := self._command.log) is not None:
+            log.write(f"--- {time.strftime('%H:%M:%S')} {text}\n".encode())
+            log.flush()
 
     def last_words(self) -> str:
         """The last line it printed, fit for a terminal."""
-        text = self._printed.decode(errors="replace")
-        lines = ["".join(char if char.isprintable() else " " for char in line).strip() for line in text.splitlines()]
-        return next((line[:200] for line in reversed(lines) if line), "")
-
-    async def _read(self, pipe: asyncio.StreamReader) -> None:
-        while chunk := await pipe.read(65536):
-            self._printed = (self._printed + chunk)[-TAIL_BYTES:]
+        return self._words.last
 
     def open_files(self) -> int | None:
         """How many files it holds open; None where that cannot be seen."""
@@ -151,13 +150,60 @@ class Subject:
         except OSError:
             return None
 
-    def _make_mount_point(self) -> None:
-        if os.geteuid() != 0:
-            raise NeedsRoot("--private-mount needs root: it mounts a directory over " + str(HARD_CODED))
-        missing = [path for path in (HARD_CODED, *HARD_CODED.parents) if not path.exists()]
-        for path in reversed(missing):
-            path.mkdir(mode=0o755)
-            self._made.append(path)
+    async def run_hook(self, script: str, limit_s: float) -> str:
+        """Run a shell command of the user's, where the plugin's variables are set. What went wrong, in a line."""
+        self.note(f"runs: {script}")
+        process = await asyncio.create_subprocess_exec(
+            "sh",
+            "-c",
+            script.replace("{dir}", str(self._directory)),
+            env=self._command.environment(self._directory),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            process_group=0,
+        )
+        assert process.stdout is not None
+        words = Words()
+        try:
+            async with asyncio.timeout(limit_s):
+                while chunk := await process.stdout.read(HOOK_TAIL_BYTES):
+                    words.feed(chunk)
+                code = await process.wait()
+        except TimeoutError:
+            return f"it did not end within {limit_s:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        ending = words.end(code)
+        return f"it ended with {explain_exit(code)}: {ending.last or 'no word'}" if code else ""
+
+    async def _watch(self, process: asyncio.subprocess.Process, words: Words) -> Ending:
+        """Reads what it prints until it has ended, and tells of an end that was not asked for."""
+        assert process.stdout is not None
+        reader = asyncio.create_task(self._read(process.stdout, words))
+        try:
+            code = await process.wait()
+            # What it started may live on and hold the pipe.
+            await asyncio.wait({reader}, timeout=LAST_WORDS_S)
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+        ending = words.end(code)
+        if self._command.private_mount and code == MOUNT_FAILED and not ending.crash:
+            ending = replace(ending, note=f"the private directory could not be mounted over {HARD_CODED}")
+        self.note(f"ended with {ending}")
+        if not self._asked:
+            self._ended(ending)
+        return ending
+
+    async def _read(self, pipe: asyncio.StreamReader, words: Words) -> None:
+        while chunk := await pipe.read(65536):
+            words.feed(chunk)
+            if self._command.log is not None:
+                self._command.log.write(chunk)
+                self._command.log.flush()
 
     async def _try_mount(self) -> None:
         """Some roots may not mount, such as that of a container: better said once than taken for the plugin's words."""
@@ -169,14 +215,9 @@ class Subject:
         if process.returncode:
             reason = said.decode(errors="replace").strip().splitlines()[-1:] or [explain_exit(process.returncode)]
             raise NeedsRoot(f"--private-mount: this root may not mount over {HARD_CODED}: {reason[0]}")
-        self._may_mount = True
-
-
-def explain_exit(code: int) -> str:
-    """How it ended, in words."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"signal {-code}"
+        program = self._command.words[0]
+        if (
+            shutil.which(program.replace("{dir}", str(self._directory)), path=os.environ.get("PATH", SYSTEM_PATH))
+            is None
+        ):
+            raise CannotStart(f"no such command: {program!r}. Give a path, or a name that is on PATH")

@@ -17,18 +17,19 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from tests.unit.standin.conformance.calls import FAULT, Calls
+from tests.unit.standin.conformance.calls import FAULT, LATE_S, Calls, crash
 from tests.unit.standin.conformance.odd import Doorman
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 
 DIR = Path(os.environ["DP_DIR"])
 KUBELET = DIR / "kubelet.sock"
-RESOURCE = "example.com/x" if FAULT != "name" else "Example.com/x"
+DOMAIN = "example.com" if FAULT != "name" else "Example.com"
+SEVERAL = {"", "forgets-refused", "all-or-none", "shared-ids"}  # have two resources
 STAYS = {"keeps-socket", "litter"}
 POLL_S = 0.02
 STREAM_S = 6.0  # registered, and no stream so long: register again
-LATE_S = 2.0  # what two mistakes wait for, so that the other side is sure to be first, however busy the machine
+WAITS_S = 2.0  # what two mistakes wait for, so that the other side is sure to be first, however busy the machine
 
 
 class Rebind(Exception):
@@ -38,10 +39,10 @@ class Rebind(Exception):
 class Plugin(Calls):
     """A plugin's life: serve, register, watch for signs that the kubelet has lost us, and again."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, name: str = "x") -> None:
+        super().__init__(name)
         self.changes = 0
-        self.registered_once = False
+        self.registered = asyncio.Event()
         self.stubborn = False
 
     async def run(self) -> None:
@@ -49,8 +50,10 @@ class Plugin(Calls):
             sys.exit(1)
         if FAULT == "refuses-stale" and any(DIR.glob("x*.sock")):
             sys.exit("the socket is there already")
+        if FAULT == "second-in-name" and (DIR / f"x{int(time.time())}.sock").exists():
+            crash("bind: address already in use")
         if FAULT not in STAYS:
-            for stale in DIR.glob("*.sock" if FAULT == "sweeps" else "x*.sock"):
+            for stale in DIR.glob("*.sock" if FAULT == "sweeps" else f"{self.name}*.sock"):
                 if stale != KUBELET:
                     stale.unlink()
         if FAULT in {"silent", "waits-forever"} and (FAULT == "silent" or not KUBELET.exists()):
@@ -62,16 +65,20 @@ class Plugin(Calls):
                 self.generation += 1
 
     async def serve(self) -> None:
-        name = f"x{time.monotonic_ns() if FAULT == 'litter' else self.generation}.sock"
+        name = f"{self.name}{self.generation}.sock"
+        if FAULT == "litter":
+            name = f"x{time.monotonic_ns()}.sock"
+        if FAULT == "second-in-name":
+            name = f"x{int(time.time())}.sock"
         path = DIR / name
         early = asyncio.create_task(self.register(name)) if FAULT == "register-first" else None
         if early is not None:
-            await asyncio.wait({early}, timeout=LATE_S)
+            await asyncio.wait({early}, timeout=WAITS_S)
         server = await self.bind(path)
         self.seen = 0
         kubelet = _birth(KUBELET)
         try:
-            blind = FAULT == "start-blind" and not self.registered_once
+            blind = FAULT == "start-blind" and not self.registered.is_set()
             if blind:
                 await self.stare(kubelet)
             for attempt in itertools.count():
@@ -83,7 +90,7 @@ class Plugin(Calls):
                     await self.failed(error, attempt)
                 if not blind and (not path.exists() or _birth(KUBELET) != kubelet):
                     raise Rebind
-            self.registered_once = True
+            self.registered.set()
             for _ in range(4 if FAULT == "registers-often" else 0):
                 await self.register(name)
             await self.watch(path, kubelet)
@@ -94,7 +101,7 @@ class Plugin(Calls):
 
     async def stare(self, kubelet: object) -> None:
         """Until another kubelet has come, and nothing is made of it."""
-        for _ in range(int(LATE_S / POLL_S)):
+        for _ in range(int(WAITS_S / POLL_S)):
             if _birth(KUBELET) != kubelet:
                 break
             await asyncio.sleep(POLL_S)
@@ -122,7 +129,7 @@ class Plugin(Calls):
         request = dp.RegisterRequest(
             version="v1" if FAULT == "version" else "v1beta1",
             endpoint=f"./{name}" if FAULT == "endpoint" else name,
-            resource_name=RESOURCE,
+            resource_name=f"{DOMAIN}/{self.name}",
             options=options,
         )
         async with grpc.aio.insecure_channel(
@@ -141,6 +148,7 @@ class Plugin(Calls):
         lost = error.code() is grpc.StatusCode.UNAVAILABLE
         gives_up = {
             "gives-up": "not now" in text,
+            "forgets-refused": "not this one" in text,
             "gives-up-version": "version" in text,
             "gives-up-unavailable": lost and KUBELET.exists(),
         }
@@ -148,6 +156,8 @@ class Plugin(Calls):
             await asyncio.Event().wait()
         if FAULT == "hangs-without-kubelet" and lost:
             self.stubborn = True
+        if FAULT == "all-or-none" and "not this one" in text:
+            sys.exit("one was refused")
         if FAULT == "ends-when-refused":
             sys.exit("refused")
         await asyncio.sleep(0 if FAULT in {"no-pause", "hurried"} else min(0.4, 0.05 * 2**attempt))
@@ -157,6 +167,10 @@ class Plugin(Calls):
         began = time.monotonic()
         while True:
             await asyncio.sleep(POLL_S)
+            if FAULT == "crash-after-restart" and self.generation and time.monotonic() - began > LATE_S:
+                crash("send on closed channel")
+            if FAULT == "raises-after-restart" and self.generation and time.monotonic() - began > LATE_S:
+                raise KeyError("Dev-1")
             if self.deaf:
                 continue
             changed = _birth(KUBELET) != kubelet
@@ -199,7 +213,10 @@ def _birth(path: Path) -> object:
 
 async def main() -> int:
     plugin = Plugin()
-    life = asyncio.create_task(plugin.run())
+    lives = [asyncio.create_task(plugin.run())]
+    if FAULT in SEVERAL:
+        lives.append(asyncio.create_task(second(plugin)))
+    life = asyncio.gather(*lives)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -212,8 +229,15 @@ async def main() -> int:
     try:
         await life
     except asyncio.CancelledError:
+        await asyncio.gather(*lives, return_exceptions=True)
         return 1 if FAULT == "bad-code" else 0
     return 0
+
+
+async def second(first: Plugin) -> None:
+    """The other resource; it comes after the first one, so that that is the one to be looked at."""
+    await first.registered.wait()
+    await Plugin("y").run()
 
 
 if __name__ == "__main__":

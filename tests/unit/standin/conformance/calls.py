@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -28,8 +30,15 @@ async def refuse(context: Any, why: str) -> None:
     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
 
 
+SICK = Path(os.environ.get("DP_DIR", ".")) / ".sick"  # while it is there a device is unhealthy
+LATE_S = 1.5  # something that happens without a cause, and not at once
+
+
 class Calls:
-    def __init__(self) -> None:
+    def __init__(self, name: str = "x") -> None:
+        self.name = name
+        self.began_s = time.monotonic()
+        self.last_s = 0.0
         self.streams = 0
         self.opened = 0
         self.seen = 0  # streams of the present server
@@ -41,18 +50,32 @@ class Calls:
         self.current: list[str] = []
         self.deaf = FAULT == "deaf"
         self.leaked: list[int] = []
+        self.ever_sick = False
 
     def options(self) -> dp.DevicePluginOptions:
         return dp.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
     def devices(self) -> list[dp.Device]:
         ids = ["Dev-1", "Dev-2", "Dev-3", "Dev-4"]
+        if self.name != "x" and FAULT != "shared-ids":
+            ids = [f"{self.name}-{i}" for i in ids]
+        if FAULT == "control-ids":
+            ids = [chr(number) for number in range(4)]
+        if FAULT == "drifting-ids":
+            ids[3] = f"Dev-{4 + int((time.monotonic() - self.began_s) / LATE_S) % 2}"
         if FAULT == "pid-ids":
             ids = [f"{i}-{os.getpid()}" for i in ids]
         if FAULT == "generation-ids":
             ids = [f"{i}-{self.generation}" for i in ids]
         found = [dp.Device(ID=i, health="Healthy") for i in ids]
-        found.append(dp.Device(ID="Dev-sick", health="Unhealthy"))
+        if SICK.exists() and FAULT != "blind":
+            found[0].health = "Unhealthy"
+            self.ever_sick = True
+            if FAULT == "drops-sick":
+                del found[0]
+        if FAULT == "never-mends" and self.ever_sick:
+            found[0].health = "Unhealthy"
+        found.append(dp.Device(ID=f"{self.name}-sick" if self.name != "x" else "Dev-sick", health="Unhealthy"))
         if FAULT == "long-id":
             found.append(dp.Device(ID="x" * 70, health="Healthy"))
         if FAULT == "twice":
@@ -85,15 +108,24 @@ class Calls:
         try:
             if FAULT == "one-stream" and self.streams > 1:
                 await asyncio.Event().wait()
-            yield dp.ListAndWatchResponse(
-                devices=[] if FAULT == "second-empty" and self.streams > 1 else self.devices()
-            )
+            if FAULT == "partial-first":
+                yield dp.ListAndWatchResponse(devices=self.devices()[:1])
+            told = [] if FAULT == "second-empty" and self.streams > 1 else self.devices()
+            yield dp.ListAndWatchResponse(devices=told)
             if FAULT == "ends-stream":
                 await asyncio.sleep(0.1)
                 return
+            began_s, mine = time.monotonic(), self.opened
             while True:
-                await asyncio.sleep(0.1 if FAULT == "repeats" else 3600)
-                yield dp.ListAndWatchResponse(devices=self.devices())
+                await asyncio.sleep(0.05)
+                if FAULT == "first-stream-only" and mine > 1:
+                    continue
+                if FAULT == "one-stream-told" and mine < self.opened:
+                    continue
+                again = FAULT == "late-repeat" and time.monotonic() - began_s > LATE_S
+                if FAULT == "repeats" or again or (self.devices() != told and FAULT != "shuffle"):
+                    told, began_s = self.devices(), time.monotonic()
+                    yield dp.ListAndWatchResponse(devices=told)
         finally:
             self.streams -= 1
 
@@ -141,8 +173,12 @@ class Calls:
             unknown = [i for i in unknown if not i.startswith("../")]
         if FAULT == "unknown":
             unknown = []
-        if unknown or not ids:
+        if unknown or not ids or FAULT == "refuses-all":
             await refuse(context, "not mine")
+        hurried = time.monotonic() - self.last_s < 0.5
+        self.last_s = time.monotonic()
+        if FAULT == "one-at-a-time" and hurried:
+            await refuse(context, "busy")
         if FAULT == "no-allocate" or (FAULT == "only-one" and len(ids) > 1):
             await refuse(context, "cannot")
         if FAULT == "in-use" and self.used & set(ids):
@@ -156,6 +192,10 @@ class Calls:
         if FAULT == "mixes-up":
             await asyncio.sleep(0.02)
             ids = self.current
+        if FAULT == "gives-nothing":
+            return dp.ContainerAllocateResponse()
+        if FAULT == "says-nothing":
+            return dp.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": "no-gpu-has-1MiB-to-run"})
         envs = {"IDS": ",".join(ids)}
         if FAULT == "counts":
             envs["CALL"] = str(self.allocated)
@@ -163,6 +203,11 @@ class Calls:
             envs["MAIN"] = ids[0]
         host = "dev/null" if FAULT == "relative" else "/dev/null"
         nodes = [dp.DeviceSpec(container_path=f"/dev/{i}", host_path=host, permissions="rw") for i in ids]
+        if FAULT == "any-node-order" and self.allocated % 2:
+            nodes.reverse()
+            nodes.append(dp.DeviceSpec(container_path="/dev/all", host_path=host, permissions="rw"))
+        elif FAULT == "any-node-order":
+            nodes.insert(0, dp.DeviceSpec(container_path="/dev/all", host_path=host, permissions="rw"))
         return dp.ContainerAllocateResponse(envs=envs, devices=nodes)
 
     async def prefer(self, request: dp.PreferredAllocationRequest, context: Any) -> dp.PreferredAllocationResponse:

@@ -5,13 +5,26 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fairlead.standin.conformance import SCENARIOS, Card, Command, Patience, run
+from fairlead.standin.conformance import SCENARIOS, Card, Command, Hooks, Patience, run
 from fairlead.standin.conformance.scenario import Scenario
 
 ROOT = Path(__file__).parents[4]
 BROKEN = (sys.executable, "-m", "tests.unit.standin.conformance.broken")
 # Long enough for a good plugin, short enough to wait for a bad one. It does not run out while there is no free core.
-PATIENCE = Patience(wait_s=6.0, call_s=3.0, end_s=2.0, quiet_s=0.5, refuse_s=1.0, slow_s=0.5, silence_s=12.0)
+PATIENCE = Patience(
+    wait_s=6.0,
+    call_s=3.0,
+    end_s=2.0,
+    quiet_s=0.5,
+    refuse_s=1.0,
+    slow_s=0.5,
+    silence_s=12.0,
+    watch_s=4.0,
+    late=0.1,
+)
+# The plugin calls a device unhealthy while this file is there.
+HOOKS = Hooks("touch {dir}/.sick", "rm {dir}/.sick")
+EVERYTHING = "C01-C92"
 
 
 def pick(ids: str) -> list[Scenario]:
@@ -25,4 +38,4 @@ def pick(ids: str) -> list[Scenario]:
 
 async def judge(fault: str, ids: str, patience: Patience = PATIENCE) -> Card:
     command = Command(BROKEN, variables={"FAULT": fault, "PYTHONPATH": str(ROOT)})
-    return await run(command, pick(ids), patience=patience)
+    return await run(command, pick(ids), patience=patience, hooks=HOOKS)

@@ -1,14 +1,19 @@
-"""The guide explains every rule, in the words of the code, under the anchor that the card links to."""
+"""The reference explains every rule, in the words of the code, under the anchor that the card links to."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
-from fairlead.standin.conformance import CHAPTERS, SCENARIOS
+import pytest
+
+from fairlead.standin.conformance import CHAPTERS, SCENARIOS, Level, Scenario
+from fairlead.standin.conformance.evidence import EVIDENCE
 from fairlead.standin.conformance.scenario import GUIDE
 
-PAGE = (Path(__file__).parents[4] / GUIDE).read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[4]
+PAGE = (ROOT / GUIDE).read_text(encoding="utf-8")
 
 
 def test_every_scenario_has_its_rule_and_its_reason_under_its_anchor():
@@ -20,7 +25,31 @@ def test_every_scenario_has_its_rule_and_its_reason_under_its_anchor():
         assert scenario.link == f"{GUIDE}#{scenario.id.lower()}"
 
 
-def test_the_guide_has_the_chapters_and_no_other_scenario():
+def test_the_reference_has_the_chapters_and_no_other_scenario():
     assert re.findall(r"^### (C\d+)$", PAGE, re.MULTILINE) == [scenario.id for scenario in SCENARIOS]
     for chapter in CHAPTERS:
         assert f"\n## {chapter.title}\n" in PAGE
+
+
+def test_every_number_is_used_once():
+    assert sorted(scenario.id for scenario in SCENARIOS) == [f"C{n:02}" for n in range(1, len(SCENARIOS) + 1)]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)
+def test_a_required_scenario_says_what_a_kubelet_does_and_where_that_was_seen(scenario: Scenario):
+    if scenario.level is Level.ADVISED:
+        return
+    evidence = scenario.evidence
+    assert evidence is not None
+    assert evidence.does.endswith(".")
+    assert re.search(r"\.go \w+", evidence.place)
+    if evidence.node:
+        module, _, test = evidence.node.partition("::")
+        tree = ast.parse((ROOT / "tests" / "node" / f"{module}.py").read_text())
+        assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_what_only_the_suite_does_is_not_required_but_for_what_a_kubelet_may_see_of_it():
+    foreign = {scenario.id for scenario in SCENARIOS if scenario.foreign and scenario.level is Level.REQUIRED}
+    assert foreign == {"C15", "C87"}  # a second stream, which a kubelet has after a new registration
+    assert set(EVIDENCE) <= {scenario.id for scenario in SCENARIOS}

@@ -1,0 +1,104 @@
+"""Scenarios: health. They need the commands of `--break` and `--mend`, which break a device and mend it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
+from fairlead.standin.conformance.rig import Rig
+from fairlead.standin.conformance.scenario import Broken, Chapter, NotPlayed
+from fairlead.standin.devices import HEALTHY
+
+CHAPTER = Chapter("Health")
+
+
+@CHAPTER.required("C87", "tells that a device broke", "A device that broke is unhealthy on every stream.", foreign=True)
+async def breaks(rig: Rig) -> None:
+    """The kubelet gives out what the last list calls healthy. A pod on a broken device fails, and so does the next."""
+    before = _well(rig)
+    async with _followed(rig) as second, _broken(rig, before):
+        await _until_list(rig, second, lambda healthy: healthy < before, "a device broke: a second stream is not told")
+
+
+@CHAPTER.advised(
+    "C88", "tells that a device is mended", "A device that was mended is healthy on every stream.", foreign=True
+)
+async def mends(rig: Rig) -> None:
+    """A device that stays unhealthy is lost to the node. How soon a plugin trusts it again is its own choice."""
+    before = _well(rig)
+    async with _followed(rig) as second:
+        async with _broken(rig, before):
+            pass
+        await _until_well(rig, before)
+        await _until_list(
+            rig, second, lambda healthy: healthy >= before, "a device was mended: a second stream is not told"
+        )
+
+
+@CHAPTER.required("C89", "tells it after a restart, too", "After a kubelet restart the new stream tells of health.")
+async def after_restart(rig: Rig) -> None:
+    """What watches health must feed the stream that is open now, not the one that was open when it started."""
+    before, since = _well(rig), len(rig.registrations)
+    await rig.kubelet.restart()
+    await rig.registered_again("the kubelet restarted: it did not register again", since)
+    try:
+        await _until_well(rig, before)
+    except Broken:
+        raise NotPlayed("the device that was broken before is not healthy yet") from None
+    async with _broken(rig, before):
+        pass
+
+
+def _well(rig: Rig) -> set[str]:
+    """The devices that were healthy before anything was broken in this run."""
+    if not (rig.hooks.breaks and rig.hooks.mends):
+        raise NotPlayed("no commands were given with --break and --mend")
+    rig.well = rig.well or set(rig.need(1))
+    return rig.well
+
+
+@asynccontextmanager
+async def _broken(rig: Rig, before: set[str]) -> AsyncIterator[None]:
+    """While a device is broken, and the kubelet knows. It is mended however this ends."""
+    await rig.hook(rig.hooks.breaks, "--break")
+    try:
+        await rig.until(lambda: set(rig.healthy) < before, "a device broke: the kubelet was not told")
+        gone = before - set(rig.ids)
+        if gone:
+            raise Broken(f"a device broke, and is no longer listed: {min(gone)!r}")
+        yield
+    finally:
+        await rig.hook(rig.hooks.mends, "--mend")
+
+
+async def _until_well(rig: Rig, before: set[str]) -> None:
+    await rig.until(lambda: set(rig.healthy) >= before, "a device was mended: the kubelet was not told")
+
+
+@asynccontextmanager
+async def _followed(rig: Rig) -> AsyncIterator[list[set[str]]]:
+    """A stream beside the kubelet's: the healthy ids of each list on it, as they come."""
+    seen: list[set[str]] = []
+
+    async def follow(stream: Any) -> None:
+        try:
+            while isinstance(message := await stream.read(), dp.ListAndWatchResponse):
+                seen.append({device.ID for device in message.devices if device.health == HEALTHY})
+        except grpc.aio.AioRpcError:
+            pass  # what is missing then is told
+
+    async with rig.client() as client, client.lists() as stream:
+        task = asyncio.create_task(follow(stream))
+        try:
+            await rig.until_soon(lambda: seen, "a second stream gets no list")
+            yield seen
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _until_list(rig: Rig, seen: list[set[str]], good: Any, what: str) -> None:
+    await rig.until_soon(lambda: good(seen[-1]), what)
