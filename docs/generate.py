@@ -44,6 +44,7 @@ def pages() -> Mapping[str, str]:
         "volcano.md": _page(_dialect("volcano", "Volcano's device plugin", volcano.FLAGS, volcano.OWN)),
         "rbac.md": _page(_rbac()),
         "conformance.md": _page(conformance.rules()),
+        "conformance-cards.md": _page(conformance.cards()),
         "fairlead.schema.json": json.dumps(schema(), indent=2) + "\n",
     }
 

@@ -16,7 +16,7 @@ from typing import Any
 from tests.apiserver.server import ApiServer
 from tests.system.desk import NODE, Dialect
 
-AT_ONCE = 40  # the suite asks for one device up to 32 times in one moment
+AT_ONCE = 40  # far more than the suite asks for in one moment
 EACH = 4
 
 

@@ -176,11 +176,6 @@ EVIDENCE: dict[str, Evidence] = {
         "test_broken::test_a_plugins_own_directory_among_the_sockets_survives_kubelet_restarts",
     ),
     "C75": Evidence("A kubelet that ends, ends its calls.", "endpoint.go allocate"),
-    "C79": Evidence(
-        "When a plugin ends, its devices are unhealthy at once, and the container waits longer before each start.",
-        "manager.go PluginDisconnected",
-        "test_health::test_without_the_daemon_nothing_is_allocatable_and_the_capacity_stays",
-    ),
     "C80": Evidence(
         "When a plugin ends, its devices are unhealthy at once, and the container waits longer before each start.",
         "manager.go PluginDisconnected",

@@ -63,7 +63,11 @@ async def restart_during_register(rig: Rig) -> None:
         await rig.until(
             lambda: not rig.kubelet.faults.restart_on_register, "the kubelet restarted: it did not register again"
         )
-        await rig.registered_again("the kubelet restarted during Register: it did not register again", since + 1)
+        await rig.registered_again(
+            "the kubelet restarted during Register: it did not register again",
+            since + 1,
+            2 * rig.patience.wait_s,  # it may have two pauses before it: after the call, and after the restart
+        )
 
 
 @CHAPTER.required("C45", "bears a restart before the stream", "Being registered without a stream is not the end of it.")

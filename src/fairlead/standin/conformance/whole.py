@@ -7,9 +7,9 @@ from fairlead.standin.conformance.scenario import Broken, Chapter
 CHAPTER = Chapter("The whole run")
 
 
-@CHAPTER.required("C79", "never crashes", "In the whole run it did not crash over what a kubelet does.")
+@CHAPTER.advised("C79", "never crashes", "In the whole run it did not crash over what a kubelet does.")
 async def never_crashed(rig: Rig) -> str | None:
-    """A crash is no way to cope. A node starts the plugin again, with a longer pause each time, up to 5 minutes."""
+    """A crash is no way to cope: nothing is cleaned up, and its trace hides the reason. What it costs pods is C80's."""
     crashes = [each for each in rig.exits if each.crashed]
     if mine := [each for each in crashes if not each.provoked]:
         raise Broken(f"it crashed {_times(mine)}: {mine[0].crash}")

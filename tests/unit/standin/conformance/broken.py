@@ -63,6 +63,7 @@ class Plugin(Calls):
                 await self.serve()
             except Rebind:
                 self.generation += 1
+                await asyncio.sleep(WAITS_S if FAULT == "late" else 0)
 
     async def serve(self) -> None:
         name = f"{self.name}{self.generation}.sock"

@@ -128,6 +128,8 @@ class Calls:
                     yield dp.ListAndWatchResponse(devices=told)
         finally:
             self.streams -= 1
+            if FAULT == "ends-with-any-stream":
+                os._exit(1)
 
     async def allocate(self, request: dp.AllocateRequest, context: Any) -> dp.AllocateResponse:
         if FAULT == "unknown-fields" and len(UnknownFieldSet(request)):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import grpc
 import pytest
-from tests.unit.standin.conformance.plugins import BROKEN, EVERYTHING, judge, pick
+from tests.unit.standin.conformance.plugins import BROKEN, EVERYTHING, PATIENCE, judge, pick
 
 from fairlead.standin.conformance import SCENARIOS, Level, Scenario
 from fairlead.standin.conformance.client import Answer
@@ -139,6 +141,7 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         "crash-on-cancel": ("C74 C75", "C75"),
         "leak": ("C75 C76", "C76"),
         "ends-with-stream": ("C47 C77 C79", "C77"),
+        "ends-with-any-stream": ("C41 C77", "C77"),
     },
 }
 AT_ONCE = 3  # most of the time of a run is waiting for what does not come
@@ -185,6 +188,32 @@ async def test_a_plugin_that_insists_on_an_authority_is_found_out():
     (scenario,) = pick("C69")
     with pytest.raises(Broken, match="authority"):
         await scenario.play(Fussy())  # type: ignore[arg-type]  # as much of a rig as this one needs
+
+
+async def test_what_only_the_suite_does_is_not_held_against_a_plugin_that_ends():
+    card = await judge("ends-with-any-stream", "C15 C17 C77")
+    assert card.failed() == ()
+    assert "it ended" in card.results[0].reason
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("crash-after-restart", "it crashed with exit code 2: panic: send on closed channel"),
+        ("raises-after-restart", "it crashed with exit code 1: KeyError: 'Dev-1'"),
+    ],
+)
+async def test_a_crash_is_told_with_the_line_that_says_why(fault: str, words: str):
+    card = await judge(fault, "C80 C79")
+    assert words in card.results[0].reason
+    assert card.results[1].reason.endswith(words.partition(": ")[2])
+
+
+async def test_what_is_late_is_told_with_the_time_it_took():
+    """Registered again after two seconds, where one and a half are allowed."""
+    card = await judge("late", "C41", replace(PATIENCE, wait_s=1.5, late=4.0))
+    (result,) = card.results
+    assert re.search(r"it did not register again in time: took [\d.]+ s, 1.5 were allowed", result.reason)
 
 
 @pytest.mark.timeout(600)
