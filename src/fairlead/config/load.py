@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -68,7 +68,7 @@ def build(raw: dict[str, Any], source: str, overrides: Sequence[Override] = (), 
         wrong = [*check(config), *_amounts(config)[1]]
         problems += [(path, text) for path, text in wrong if not _touches(path, taken)]
     if problems or config is None:
-        raise ConfigError(source, _located(text, problems, sources))
+        raise ConfigError(source, located(text, problems, sources))
     return Loaded(config, compile_rules(config)[0], source, text, tuple(overrides), _amounts(config)[0])
 
 
@@ -142,13 +142,13 @@ def _blank(items: list[Any], place: Any) -> bool:
     return True
 
 
-def _located(text: str, problems: Iterable[Problem], sources: dict[Path, str]) -> list[str]:
+def located(text: str, problems: Iterable[Problem], sources: Mapping[Path, str] | None = None) -> list[str]:
     """Each problem with its line and path, in the order of the file."""
     lines = documents.lines(text) if text else {}
     found = []
     for path, sentence in problems:
         where = strict.dotted(path)
-        if path in sources:
+        if sources and path in sources:
             found.append((0, f"{sources[path]}: {sentence}"))
             continue
         line = next((lines[path[:cut]] for cut in range(len(path), 0, -1) if path[:cut] in lines), 0)

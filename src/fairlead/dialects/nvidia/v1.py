@@ -143,7 +143,9 @@ def parse(text: str, source: str, *, lenient: bool = False) -> V1:
         mps=reader.sharing(sharing.get("mps"), ("sharing", "mps")),
     )
     if reader.problems:
-        raise BadFile(source, reader.problems)
+        from fairlead.config.load import located  # noqa: PLC0415 - only an error needs it
+
+        raise BadFile(source, located(text, reader.problems))
     return made
 
 
@@ -161,10 +163,10 @@ def _flat(found: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
 class _Reader:
     def __init__(self, *, lenient: bool) -> None:
         self.lenient = lenient
-        self.problems: list[str] = []
+        self.problems: list[tuple[Path, str]] = []
 
     def say(self, at: Path, text: str) -> None:
-        self.problems.append(f"{dotted(at)}: {text}" if at else text)
+        self.problems.append((at, text))
 
     def fit(self, raw: Mapping[Any, Any], keys: Mapping[str, Any], at: Path) -> dict[str, Any]:
         """What is known and not null, with the types that the keys have."""

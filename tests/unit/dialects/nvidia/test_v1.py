@@ -107,7 +107,7 @@ def test_shared_devices_can_be_renamed():
 def test_a_sharing_line_that_cannot_work_is_named(entry: str, words: str):
     for lenient in (False, True):
         message = refusal(f"sharing: {{timeSlicing: {{resources: [{entry}]}}}}", lenient=lenient)
-        assert "c.yaml: sharing.timeSlicing.resources[0]" in message
+        assert "c.yaml: line 1, sharing.timeSlicing.resources[0]" in message
         assert words in message
 
 
@@ -147,3 +147,12 @@ def test_resources_need_a_pattern_and_a_name():
 def test_a_partition_is_no_time_of_day(lenient: bool):
     found = shared("{name: gpu, replicas: 2, devices: [1, 1:0, 0:1, 2:10]}", lenient=lenient)
     assert found.devices == ("1", "1:0", "0:1", "2:10")
+
+
+def test_an_error_names_the_line():
+    text = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: gpu\n      replicas: 1\n      devces: 2\n"
+    with pytest.raises(BadFile) as error:
+        parse(text, "c.yaml")
+    first, second = str(error.value).splitlines()
+    assert first.startswith("c.yaml: line 6, sharing.timeSlicing.resources[0].replicas: number of replicas must be >= 2")
+    assert second.startswith("c.yaml: line 7, sharing.timeSlicing.resources[0].devces: ")
