@@ -121,6 +121,7 @@ LABEL_DIFFERENCES = {
         "Without a driver --fail-on-init-error=false looks again each time; gpu-feature-discovery does so after SIGHUP "
         "only."
     ),
+    "directory": "A missing directory of --output-file is made; gpu-feature-discovery exits.",
     "conflict": "A NodeFeature object that changed meanwhile is written again; gpu-feature-discovery exits with 409.",
     "own-names": "Names and devices that NVIDIA's programs read and drop are in force, unless --lenient is given.",
 }

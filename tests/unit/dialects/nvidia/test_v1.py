@@ -150,9 +150,13 @@ def test_a_partition_is_no_time_of_day(lenient: bool):
 
 
 def test_an_error_names_the_line():
-    text = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: gpu\n      replicas: 1\n      devces: 2\n"
+    text = (
+        "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: gpu\n      replicas: 1\n      devces: 2\n"
+    )
     with pytest.raises(BadFile) as error:
         parse(text, "c.yaml")
     first, second = str(error.value).splitlines()
-    assert first.startswith("c.yaml: line 6, sharing.timeSlicing.resources[0].replicas: number of replicas must be >= 2")
+    assert first.startswith(
+        "c.yaml: line 6, sharing.timeSlicing.resources[0].replicas: number of replicas must be >= 2"
+    )
     assert second.startswith("c.yaml: line 7, sharing.timeSlicing.resources[0].devces: ")
