@@ -37,35 +37,35 @@ class Offer(Struct, frozen=True):
 
 
 def in_force(file: V1, *, lenient: bool) -> tuple[V1, list[str]]:
-    """What counts of the file, and notes on what does not. NVIDIA's programs read names and devices, and drop them."""
+    """What counts of the file, and notes on names and devices: NVIDIA's programs read and drop them."""
+    end = "is not in force, as in NVIDIA's plugin" if lenient else "is in force; NVIDIA's plugin drops it"
+    notes = [f"resources in the config file {end}"] if file.gpus or file.mig else []
+    _, sharing = file.sharing
+    if sharing is not None:
+        notes += [f"{one.at}: {key} {end}" for one in sharing.resources for key in _dropped(one, sharing)]
     if not lenient:
-        return file, []
-    notes: list[str] = []
-    if file.gpus or file.mig:
-        notes.append("resources in the config file is not in force, as in NVIDIA's plugin")
-    kept = replace(
-        file,
-        gpus=(),
-        mig=(),
-        mps=_plain(file.mps, notes),
-        time_slicing=_plain(file.time_slicing, [] if file.mps is not None else notes),
-    )
-    return kept, notes
+        return file, notes
+    return replace(file, gpus=(), mig=(), mps=_plain(file.mps), time_slicing=_plain(file.time_slicing)), notes
 
 
-def _plain(block: Sharing | None, notes: list[str]) -> Sharing | None:
+def _dropped(one: Shared, block: Sharing) -> Iterator[str]:
+    if one.rename != _usual(one, block):
+        yield "rename"
+    if one.devices != "all":
+        yield "devices"
+
+
+def _usual(one: Shared, block: Sharing) -> str:
+    return one.name + SUFFIX if block.rename_by_default else ""
+
+
+def _plain(block: Sharing | None) -> Sharing | None:
+    """Of a resource that is shared twice, the line with more replicas counts."""
     if block is None:
         return None
     kept: dict[str, Shared] = {}
-    for one in block.resources:
-        usual = one.name + SUFFIX if block.rename_by_default else ""
-        if one.rename != usual:
-            notes.append(f"{one.at}: rename is not in force, as in NVIDIA's plugin")
-        if one.devices != "all":
-            notes.append(f"{one.at}: devices is not in force, as in NVIDIA's plugin")
-        before = kept.get(one.name)
-        if before is None or one.replicas > before.replicas:
-            kept[one.name] = Shared(one.name, one.replicas, usual, "all", one.at)
+    for one in sorted(block.resources, key=lambda one: one.replicas):
+        kept[one.name] = Shared(one.name, one.replicas, _usual(one, block), "all", one.at)
     return replace(block, resources=tuple(kept.values()))
 
 

@@ -104,6 +104,19 @@ def test_some_devices_are_shared_and_the_others_are_not(mean):
     assert rules[0] == {"match": {"first": 2}, "resource": "nvidia.com/half", "replicas": 4}
 
 
+@pytest.mark.parametrize(("flags", "end"), [((), "is in force; "), (("--lenient",), "is not in force, ")])
+def test_what_nvidias_plugin_drops_is_noted_in_either_mode(flags: tuple[str, ...], end: str, tmp_path: Path):
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "resources: {gpus: [{pattern: '*', name: gpu}]}\n"
+        + sharing("resources: [{name: gpu, replicas: 4, devices: 2, rename: half}]").removeprefix("version: v1\n")
+    )
+    notes = read([*flags, f"--config-file={file}"], {}).meant().notes
+    at = "sharing.timeSlicing.resources[0]: "
+    wanted = [f"resources in the config file {end}", f"{at}rename {end}", f"{at}devices {end}"]
+    assert [note.startswith(want) for note, want in zip(notes, wanted, strict=True)] == [True] * 3
+
+
 def test_devices_and_rename_are_dropped_by_the_lenient(mean):
     text = sharing("resources: [{name: gpu, replicas: 4, devices: 2, rename: half}]")
     assert mean("--lenient", file=text)["rules"] == [{"resource": "nvidia.com/gpu", "replicas": 4}]
