@@ -1,4 +1,4 @@
-"""As NVIDIA's chart mounts it: the plugin directory and no pod-resources. The kubelet's checkpoint says what is free."""
+"""As NVIDIA's chart mounts it, without pod-resources: the kubelet's checkpoint says what is free."""
 
 from __future__ import annotations
 
