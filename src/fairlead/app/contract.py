@@ -166,7 +166,7 @@ class _Checked:
         grant = Grant(ResourceName("contract.example/device"), (SlotId(str(device.id)),), (device,))
         try:
             answers: list[Any] = [self._backend.edits(grant) for _ in range(2)]
-        except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+        except Exception as error:  # noqa: BLE001 - a backend may be foreign code
             return [f"edits: {explain(error)}"]
         if wrong := [answer for answer in answers if not isinstance(answer, Edits)]:
             return [f"edits gave {wrong[0]!r:.80}, not Edits"]

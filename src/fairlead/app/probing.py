@@ -46,7 +46,7 @@ class AllAtOnce:
             found = {name: word if isinstance(word, Exception) else check_verdict(word) for name, word in said.items()}
         except TimeoutError:
             return dict.fromkeys((device.id for device in devices), _late(deadline_s))
-        except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+        except Exception as error:  # noqa: BLE001 - a backend may be foreign code
             return dict.fromkeys((device.id for device in devices), error)
         untold = BackendError("the backend gave no answer for it")
         return {device.id: found.get(device.id, untold) for device in devices}

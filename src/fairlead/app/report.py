@@ -144,6 +144,7 @@ def _devices(
             | {
                 "health": condition.health.value,
                 "cause": str(condition.cause) if condition.cause else "",
+                "cured_by": condition.cause.cured_by if condition.cause else (),
                 "since_s": condition.since_s + wall_s if condition.since_s else 0.0,
                 "resource": hit.resource if hit else None,
                 "rule": hit.label if hit else "",

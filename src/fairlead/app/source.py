@@ -118,7 +118,7 @@ class Source:
             if isinstance(self.backend, Closes):
                 try:
                     await self._calls.call("close", self.backend.close)
-                except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+                except Exception as error:  # noqa: BLE001 - a backend may be foreign code
                     self._record("close-failed", backend=self.name, reason=explain(error))
 
     async def _keep(self, part: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -130,7 +130,7 @@ class Source:
             try:
                 await loop()
                 reason = f"the {part} ended"
-            except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+            except Exception as error:  # noqa: BLE001 - a backend may be foreign code
                 reason = explain(error)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
@@ -174,7 +174,7 @@ class Source:
             )
         except TimeoutError:
             self._scan_failed(f"the scan has not answered in {self.tempo.scan_deadline_s:g} s")
-        except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+        except Exception as error:  # noqa: BLE001 - a backend may be foreign code
             self._retry_s = RETRY_S if isinstance(error, NotYet) else None
             self._scan_failed(explain(error))
         else:
@@ -238,11 +238,11 @@ class Source:
         return device in self.tracks and any(cause.cured_by for cause in self.tracks[device].causes)
 
     async def _read_signs(self, backend: ShowsResets, devices: list[Device]) -> None:
-        """No data cures nobody: the devices stay as they are."""
+        """No data is no cure: the devices stay as they are."""
         try:
             async with asyncio.timeout(self.tempo.probe_deadline_s):
                 signs = check_signs(await self._calls.call("the look for resets", backend.signs, devices))
-        except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+        except Exception as error:  # noqa: BLE001 - a backend may be foreign code
             self._tell_unprobed(devices[0].id, f"no sign of a reset can be read: {explain(error)}")
             return
         for device in devices:
@@ -304,7 +304,7 @@ class Source:
         if fresh and isinstance(self.backend, Reopens):
             try:
                 plain("reopen", self.backend.reopen)()
-            except Exception as error:  # noqa: BLE001 - a backend may be anybody's code
+            except Exception as error:  # noqa: BLE001 - a backend may be foreign code
                 self._record("scan-problem", backend=self.name, reason=explain(error))
         self._scan_now.set()
 
@@ -320,11 +320,14 @@ class Source:
         if judged is not track and not _is_well(judged):
             self._ailing.set()
         if judged.condition != track.condition:
+            cause = judged.condition.cause
+            until = {"until": "a reset is seen"} if cause and cause.cured_by and judged.causes else {}
             self._record(
                 judged.condition.health.value,
                 device=device,
                 was=track.condition.health.value,
-                cause=str(judged.condition.cause or ""),
+                cause=str(cause or ""),
+                **until,
             )
             self._on_change()
 

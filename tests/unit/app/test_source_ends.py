@@ -282,6 +282,7 @@ class Resettable(Probed):
 
 async def fallen(rig: Any) -> None:
     rig.source.fault(A, RESET)
+    assert rig.facts[-1][1]["until"] == "a reset is seen"
     await rig.clock.advance(7200)
     assert rig.health("a") is Health.UNHEALTHY
 
