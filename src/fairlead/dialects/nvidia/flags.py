@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlead.dialects.goflags import Flag, Kind
 from fairlead.dialects.order import last_flags, own_flags
 
+PROGRAM = "fairlead nvidia"
 KUBELET_SOCKET = "/var/lib/kubelet/device-plugins/kubelet.sock"
 
 MIG_STRATEGY = Flag(

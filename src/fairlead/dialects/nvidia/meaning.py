@@ -8,19 +8,17 @@ from typing import Any
 from fairlead.backends.nvidia.faults import xids_from_env
 from fairlead.backends.nvidia.spec import IGNORED_XIDS
 from fairlead.dialects.nvidia import v1
-from fairlead.dialects.nvidia.flags import FLAGS, OWN
+from fairlead.dialects.nvidia.flags import FLAGS, OWN, PROGRAM
 from fairlead.dialects.nvidia.offers import in_force
 from fairlead.dialects.nvidia.settings import find_whence, resolve, settle
 from fairlead.dialects.nvidia.translate import translate
 from fairlead.dialects.order import Meant, Order, places_of, read_flags
 
-SOURCE = "fairlead nvidia"
-
 
 class NvidiaOrder(Order, frozen=True):
     @property
     def source(self) -> str:
-        return str(self.parsed.values["config-file"]) or SOURCE
+        return str(self.parsed.values["config-file"]) or PROGRAM
 
     def meant(self) -> Meant:
         values = self.parsed.values
@@ -28,7 +26,7 @@ class NvidiaOrder(Order, frozen=True):
         path = str(values["config-file"])
         file, dropped = in_force(v1.load(path, lenient=lenient) if path else v1.EMPTY, lenient=lenient)
         whence = find_whence(FLAGS, self.parsed, file, path)
-        settings = settle(resolve(FLAGS, self.parsed, file), file, SOURCE, lenient=lenient, whence=whence)
+        settings = settle(resolve(FLAGS, self.parsed, file), file, PROGRAM, lenient=lenient, whence=whence)
         health, warnings = _health(self.environ)
         whole = bool(values["also-whole"])
         meant = translate(settings, health, places_of(self.parsed), self.source, also_whole=whole)

@@ -68,7 +68,7 @@ def resolve(flags: Sequence[Flag], parsed: Parsed, file: V1) -> dict[str, Any]:
 def find_whence(flags: Sequence[Flag], parsed: Parsed, file: V1, path: str) -> dict[str, str]:
     """How each value that is not a default was given, as people wrote it."""
     found = {flag.name: f"{path}: {flag.key}" for flag in flags if flag.key in file.flags}
-    return {name.replace("-", "_"): given for name, given in (found | parsed.source).items()}
+    return {"file": path} | {name.replace("-", "_"): given for name, given in (found | parsed.source).items()}
 
 
 def settle(
@@ -149,7 +149,7 @@ def _odd(settings: Settings) -> list[str]:
         ),
         (
             settings.file.mps is not None and settings.file.time_slicing is not None,
-            "",
+            "file",
             "sharing has both mps and timeSlicing: only one can be in force. Remove one of them",
         ),
         (

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairlead.dialects.nvidia.flags import KUBELET_SOCKET
+from fairlead.dialects.nvidia.flags import KUBELET_SOCKET, PROGRAM
 from fairlead.dialects.nvidia.offers import Offer, list_offers
 from fairlead.dialects.nvidia.settings import Settings
 from fairlead.dialects.nvidia.v1 import BadFile
@@ -129,15 +129,13 @@ def _mps_problems(settings: Settings, rules: list[dict[str, Any]]) -> Iterator[s
 
 
 def _rules(settings: Settings, notes: list[str], source: str, *, also_whole: bool) -> list[dict[str, Any]]:
-    problems: list[str] = []
     if also_whole and settings.sharing[1] is None:
-        problems.append(
-            "--also-whole: nothing is shared, so GPUs are whole already. Leave it out, or add a sharing block"
-        )
+        text = "--also-whole: nothing is shared, so GPUs are whole already. Leave it out, or add a sharing block"
+        raise BadFile(PROGRAM, [text])
     if also_whole and settings.sharing[0] == "mps":
-        problems.append(
-            "--also-whole: MPS keeps its GPUs for itself. Use time-slicing, or share only some of the devices"
-        )
+        text = "--also-whole: MPS keeps its GPUs for itself. Use time-slicing, or share only some of the devices"
+        raise BadFile(PROGRAM, [text])
+    problems: list[str] = []
     offers = list(list_offers(settings.file, settings.mig_strategy, problems, notes, lenient=settings.lenient))
     rules = [_rule(offer, settings, problems, also_whole=also_whole) for offer in offers]
     problems += _clashes(rules)

@@ -83,6 +83,14 @@ def test_a_key_of_the_config_file_at_fault_is_named(capsys: pytest.CaptureFixtur
     assert said.startswith(f"fairlead nvidia: {file}: flags.plugin.containerDriverRoot: ")
 
 
+def test_a_file_at_fault_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    file = tmp_path / "config.yaml"
+    block = "{resources: [{name: gpu, replicas: 2}]}"
+    file.write_text(f"sharing: {{mps: {block}, timeSlicing: {block}}}")
+    said = refusal(capsys, f"--config-file={file}", "--mps-root=/run/nvidia/mps")
+    assert said.startswith(f"fairlead nvidia: {file}: sharing has both mps and timeSlicing")
+
+
 def test_a_flag_at_fault_is_not_blamed_on_the_config_file(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     file = tmp_path / "config.yaml"
     file.write_text("version: v1")
