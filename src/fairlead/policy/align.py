@@ -77,20 +77,15 @@ def _first_of_many(groups: Groups, numa: Sequence[Sequence[int]], size: int, kno
     layer = groups.layer(size)
     cover = Cover(groups, layer, size, known)
     block = groups.fields[0] if groups.kinds[0].block else 0
-    by_links: dict[int, list[int]] = {}
-    for code, inside in cover.full():
-        if not block or code & block:
-            by_links.setdefault(inside, []).append(code)
+    held = {code: inside for code, (_, inside) in cover.used.items() if not block or code & block}
+    most = max(held.values())
     degree_of = dict(zip(layer.codes, layer.degrees, strict=True))
-    most = -1
-    ranked: list[tuple[int, int, int, int]] = []
-    for inside in sorted(by_links, reverse=True):
-        if not is_near(inside, most):
-            break
-        for code in cover.held(by_links[inside]):
-            most = max(most, inside)
-            # With equal links inside, fewer links in all are fewer links cut.
-            ranked.append((-min(inside, cover.weakest_beside(code)), -inside, degree_of[code], code))
+    # With equal links inside, fewer links in all are fewer links cut.
+    ranked = [
+        (-min(inside, cover.weakest_beside(code)), -inside, degree_of[code], code)
+        for code, inside in held.items()
+        if is_near(inside, most)
+    ]
     first = min(ranked)[:3]
     return _in_order(groups, numa, [code for *key, code in ranked if tuple(key) == first])[0][1]
 

@@ -25,7 +25,7 @@ _ROUNDS = 4
 class Cover:
     """The groups that a best partition can hold, and questions about which of them the best ones do."""
 
-    __slots__ = ("_best", "_codes", "_cost_of", "_costs", "_first_small", "_groups", "_inside", "_search", "_size")
+    __slots__ = ("_best", "_codes", "_costs", "_first_small", "_groups", "_inside", "_search", "_size", "used")
 
     def __init__(self, groups: Groups, full: Layer, size: int, known: int) -> None:
         """`known`: the links inside some partition. The better it is, the less is left to search."""
@@ -40,25 +40,12 @@ class Cover:
         best = self._search.cheapest(groups.whole, groups.devices, budget)
         assert best is not None, "the known partition is within the budget"
         self._best = best
-        self._leave_out(best)
-        self._cost_of = dict(zip(self._codes[: self._first_small], self._costs, strict=False))
-
-    def full(self) -> Iterator[tuple[int, int]]:
-        """The full groups that may be part of a best partition, each with the links inside."""
-        full = self._first_small
-        return zip(self._codes[:full], self._inside[:full], strict=True)
-
-    def held(self, codes: list[int]) -> list[int]:
-        """Those of some full groups that are part of a best partition."""
-        return [code for code in codes if self._search.cheapest(*self._beside(code)) is not None]
+        self.used = self._search.used_by_best(best)
 
     def weakest_beside(self, code: int) -> int:
         """The links in the weakest full group of the rest, in the best partition that has the strongest such group."""
-        return self._search.weakest(*self._beside(code))
-
-    def _beside(self, code: int) -> tuple[int, int, int]:
-        """What is left when a group is taken, and what it may cost."""
-        return self._groups.whole - code, self._groups.devices - self._size, self._best - self._cost_of[code]
+        cost, _ = self.used[code]
+        return self._search.weakest(self._groups.whole - code, self._groups.devices - self._size, self._best - cost)
 
     def _set_prices(self, full: Layer) -> int:
         """Each device costs an equal share of the best group that it could be in. Scaled by the size: whole numbers.
@@ -182,6 +169,21 @@ class Search:
         else:
             self._known[state] = best
         return best
+
+    def used_by_best(self, cost: int) -> dict[int, tuple[int, int]]:
+        """The full groups that are part of a cheapest partition: what each costs, and the links inside."""
+        used: dict[int, tuple[int, int]] = {}
+        seen: set[int] = set()
+        ahead = [(self._groups.whole, self._groups.devices, cost)]
+        while ahead:
+            state, left, budget = ahead.pop()
+            for (step_cost, code, size, inside), rest in self._steps(state, left, budget):
+                if size == self._size:
+                    used[code] = step_cost, inside
+                if rest not in seen:
+                    seen.add(rest)
+                    ahead.append((rest, left - size, budget - step_cost))
+        return used
 
     def weakest(self, state: int, left: int, budget: int) -> int:
         """The links in the weakest full group of a partition that costs no more than this, at best."""
