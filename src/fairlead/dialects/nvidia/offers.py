@@ -38,7 +38,11 @@ class Offer(Struct, frozen=True):
 
 def in_force(file: V1, *, lenient: bool) -> tuple[V1, list[str]]:
     """What counts of the file, and notes on names and devices: NVIDIA's programs read and drop them."""
-    end = "is not in force, as in NVIDIA's plugin" if lenient else "is in force; NVIDIA's plugin drops it"
+    end = (
+        "is not in force, as in NVIDIA's plugin"
+        if lenient
+        else "is in force; NVIDIA's plugin drops it, and so does --lenient"
+    )
     notes = [f"resources in the config file {end}"] if file.gpus or file.mig else []
     _, sharing = file.sharing
     if sharing is not None:
