@@ -193,3 +193,31 @@ def test_a_controller_makes_another_pod_until_a_card_has_room(
     finally:
         for owner in owners:
             owner.remove()
+
+
+def test_a_new_unit_waits_for_pods_and_comes_when_they_are_gone(
+    cluster: Cluster, fairlead: Make, resource: str, measure: Measure
+):
+    """Under ids that do not say their unit. The kubelet forgets a pod on disk later than on its socket."""
+
+    def cut(unit: str) -> dict[str, Any]:
+        made = config(resource, (16 * GIB,))
+        made["rules"][0]["memory"] = {"unit": unit, "ids": "card-{index}-{n}"}
+        return made
+
+    daemon = fairlead(cut("1GiB"))
+    daemon.start()
+    cluster.wait_numbers(resource, 16, 16)
+    pod = cluster.run_pod("holds", {resource: 12})
+    daemon.end()
+    daemon.configure(cut("2GiB"))
+    began = daemon.start()
+    daemon.wait_fact("unit-kept", after=began, resource=resource, from_mib=2048, to_mib=1024)
+    cluster.wait_numbers(resource, 16, 16, after=began)
+    assert len(cluster.ids(pod)) == 12
+    began = time.time()
+    cluster.remove_pods()
+    cluster.wait_numbers(resource, 8, 8)
+    measure("the last pod with units goes → another unit", time.time() - began)
+    env = cluster.run_pod("again", {resource: 8}).env()
+    assert env[f"FAIRLEAD_MEMORY_MIB_{resource.upper().translate(str.maketrans('./-', '___'))}"] == str(16 * GIB)

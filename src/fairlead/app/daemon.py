@@ -136,7 +136,10 @@ class Daemon:
                 load_ahead(cluster=upward is not None)  # while the backends scan
                 self._spawn("sockets", self._watch.run())
                 self._spawn("first-scan", self._await_first_scan())
-                self._spawn("holders", self.holders.follow(self.ledger, lambda: self.loaded.config, self.refresh))
+                self._spawn(
+                    "holders",
+                    self.holders.follow(self.ledger, lambda: self.loaded.config, self.refresh, self.supervisor.repeat),
+                )
                 self._start_upward(upward)
                 file = self._file
                 if self._reload is not None and file.look() is not None:  # a command line is a source too, and no file

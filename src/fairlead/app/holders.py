@@ -6,7 +6,7 @@ it proves that slots which left are free.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # What waits for pods to end is looked after at this pace: slots that left, the other form of a device, another unit.
 # Who holds what is otherwise read only when it is asked for.
 INTERVAL_S = 5.0
+STIR_S = 60.0  # a list is sent again no oftener than this
+Repeat = Callable[[Iterable[ResourceName]], None]
 
 
 class Holders:
@@ -35,6 +37,7 @@ class Holders:
         self._checkpoint: Checkpoint | None = None  # read only while pod-resources gives no answer
         self._read_s = 0.0
         self.asked_s = 0.0  # when the kubelet was last asked
+        self._stirred_s = -STIR_S
 
     async def read(self, config: Config, timeout_s: float = DEADLINE_S, *, checkpoint: bool = False) -> None:
         """`checkpoint`: the kubelet's own file is read too."""
@@ -64,18 +67,30 @@ class Holders:
             and checkpoint.is_free(resource, slot.id)
         )
 
-    async def follow(self, ledger: Ledger, config: Callable[[], Config], refresh: Callable[[], None]) -> None:
+    async def follow(
+        self, ledger: Ledger, config: Callable[[], Config], refresh: Callable[[], None], repeat: Repeat
+    ) -> None:
         """Asks while a slot waits for the answer, or while none came yet. Run it as a task."""
         while True:
             await self._clock.sleep(INTERVAL_S)
             # Not known is not the same as held by none: the kubelet may have been away when it was asked.
-            if ledger.waiting or ledger.units.wishing or isinstance(self.known, Unknown):
+            if ledger.waiting or ledger.units.wishes or isinstance(self.known, Unknown):
                 before = self.known
                 await self.read(config())
-                if ledger.units.wishing or (ledger.waiting and isinstance(self.known, Unknown)):
+                if ledger.units.wishes or (ledger.waiting and isinstance(self.known, Unknown)):
                     await self._read_checkpoint(config())
-                if ledger.waiting or ledger.units.wishing or self.known != before:
+                    self._stir(ledger, repeat)
+                if ledger.waiting or ledger.units.wishes or self.known != before:
                     refresh()
+
+    def _stir(self, ledger: Ledger, repeat: Repeat) -> None:
+        """Pods that have ended leave the checkpoint when the kubelet writes it, and it writes it for a list."""
+        now_s = self._clock.monotonic()
+        if not isinstance(self.known, Holdings) or now_s - self._stirred_s < STIR_S:
+            return
+        if stale := {name for name in ledger.units.wishes & (self.on_disk() or set()) if not self.known.of(name)}:
+            self._stirred_s = now_s
+            repeat(stale)
 
     async def _read_checkpoint(self, config: Config) -> None:
         """On a thread of its own: the file may be large, and its file system may hang."""

@@ -31,11 +31,13 @@ class Units:
         self._chosen: dict[ResourceName, tuple[Share, int]] = {}  # by this process, and for what
         self._granted_s: dict[ResourceName, float] = {}
         self._wishing: set[ResourceName] = set()  # whose unit would be another if it could
+        self._unsure: set[ResourceName] = set()  # whose unit is not known
         self.asked_s = float("inf")  # when the kubelet was last asked who holds what
 
     @property
-    def wishing(self) -> bool:
-        return bool(self._wishing)
+    def wishes(self) -> set[ResourceName]:
+        """What waits until no pod holds a unit."""
+        return self._wishing | self._unsure
 
     def asked(self, name: ResourceName) -> int:
         """The unit that the rule names; 0 if this process did not choose for it."""
@@ -56,7 +58,8 @@ class Units:
         """Units that stay while they can, and units that must stay."""
         keep: dict[ResourceName, int] = {}
         fixed: dict[ResourceName, Fixed] = {}
-        for name in {**(held or {}), **self._chosen, **self.book.units}:
+        plain = (rule.resource for rule in rules if rule.memory is not None and rule.resource is not None)
+        for name in {*(held or {}), *self._chosen, *self.book.units, *plain}:
             rule = rule_of(name, rules)
             share = rule.memory if rule else None
             if share is None:
@@ -67,11 +70,11 @@ class Units:
                 keep[name] = chosen[1]
             elif mine and not share.ids and (unit := unit_in_use(mine)):
                 keep[name] = unit  # an earlier daemon may have cut with a unit that this one would not choose
-            unit = self.book.units.get(name)
-            if unit and (why := self._holds(name, share, mine)):
+            unit = self.book.units.get(name, 0)
+            if (unit or share.ids) and (why := self._holds(name, share, mine)):
                 before = served.get(name)
-                listed = {slot.device for slot in before.slots if slot.retired_s is None} if before else set()
-                fixed[name] = Fixed(unit, why, devices_of(mine or (), devices, share.ids) | listed)
+                first = frozenset(before.slots_of) if before else devices_of(mine or (), devices, share.ids)
+                fixed[name] = Fixed(unit, why, first)
         return keep, fixed
 
     def settled(self, assignment: Assignment, rules: tuple[Rule, ...], fixed: Mapping[ResourceName, Fixed]) -> None:
@@ -105,6 +108,7 @@ class Units:
                 )
             else:
                 self.book.forget_damage(made.name)
+        self._unsure = set(found)
         return found
 
     def _holds(self, name: ResourceName, share: Share, mine: frozenset[SlotId] | None) -> str:

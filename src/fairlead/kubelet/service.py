@@ -50,6 +50,7 @@ class Offer(Struct, frozen=True):
     resource: Resource
     pieces: Pieces
     frame: bytes
+    repeats: int = 0  # how often the kubelet was sent a list that had not changed
 
 
 def make_offer(resource: Resource, before: Offer | None = None) -> Offer:
@@ -137,12 +138,12 @@ class Service:
 
     async def list_and_watch(self, _request: dp.Empty, call: Call) -> AsyncIterator[bytes]:
         closed = self._callers.opened_stream(call.peer)
-        sent: bytes | None = None
+        sent: tuple[bytes, int] | None = None
         try:
             async for offer in self._offers.follow():
                 # Each message makes the kubelet write its checkpoint to disk: send changes only.
-                if offer.frame != sent:
-                    sent = offer.frame
+                if (offer.frame, offer.repeats) != sent:
+                    sent = offer.frame, offer.repeats
                     yield offer.frame
         finally:
             closed()

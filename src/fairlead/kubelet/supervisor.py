@@ -42,6 +42,12 @@ class Supervisor:
             else:
                 self._add(resource)
 
+    def repeat(self, names: Iterable[ResourceName]) -> None:
+        """Sends these lists once more."""
+        for name in names:
+            if (unit := self._units.get(name)) is not None:
+                unit.repeat()
+
     def _add(self, resource: Resource) -> None:
         name = resource.name
         try:

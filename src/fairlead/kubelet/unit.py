@@ -110,13 +110,20 @@ class Unit:
             offer = make_offer(_same_slots(before.resource, resource, self._place.clock.monotonic()), before)
         else:
             self.problem = ""
-        self.offer = offer
-        if self._serving is not None:
-            self._serving.offers.set(offer)
+        self._offer(replace(offer, repeats=before.repeats))
         if offer.frame != before.frame:
             self._place.record("published", resource=self.name, slots=len(offer.resource.slots), bytes=len(offer.frame))
         if offer.resource.prepare != before.resource.prepare:
             self._post(lc.OptionsChanged())
+
+    def repeat(self) -> None:
+        """Sends the list once more: the kubelet then writes its checkpoint, without pods that have ended."""
+        self._offer(replace(self.offer, repeats=self.offer.repeats + 1))
+
+    def _offer(self, offer: Offer) -> None:
+        self.offer = offer
+        if self._serving is not None:
+            self._serving.offers.set(offer)
 
     async def run(self) -> None:
         """Until cancelled; then the socket is gone and every stream has ended. May be run again after a crash."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlead.model.device import Device
 from fairlead.model.errors import InvalidName, Oversize, UsageError
@@ -30,7 +31,7 @@ from fairlead.policy.memory import (
 class Fixed(Struct, frozen=True):
     """A unit that must not change now."""
 
-    unit_bytes: int
+    unit_bytes: int  # 0: that of another plugin, or of a daemon that did not write it down: by the list's length alone
     why: str  # who may hold some, and what to do about it
     first: frozenset[DeviceId] = frozenset()  # devices that must stay listed, if not all fit with this unit
 
@@ -58,8 +59,10 @@ def cut_memory(
     """Cuts the memory of these devices. `taken`: short names that devices have; new ones are added."""
     try:
         wish_bytes = settle_unit(devices, share, keep_bytes)
+        if fixed is not None and not fixed.unit_bytes:
+            fixed = replace(fixed, unit_bytes=settle_unit(devices, replace(share, max_stall_s=0), keep_bytes))
     except Oversize as error:
-        if fixed is None:
+        if fixed is None or not fixed.unit_bytes:
             return Uncut(str(error))
         wish_bytes = share.unit_bytes
     unit_bytes = wish_bytes if fixed is None else fixed.unit_bytes

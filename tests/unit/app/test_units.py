@@ -142,6 +142,18 @@ def test_a_card_that_does_not_fit_with_the_unit_in_use_is_left_out_and_told(tmp_
     assert settle(ledger, TWO, NOBODY, at=1).unit_bytes == 2 * MIB
 
 
+@pytest.mark.parametrize("held", [{NAME: frozenset({SlotId("fakeID---0---70000")})}, None], ids=["held", "unknown"])
+def test_pods_of_the_plugin_before_keep_their_unit_where_ours_may_grow_for_the_kubelet(
+    held: Held | None, tmp_path: Path
+):
+    """No file says so: the unit is then the one that the list's length alone leads to, as that plugin has it."""
+    rules = (Rule(ANY, NAME, memory=Share(MIB, ids=THEIRS, max_stall_s=0.5)),)
+    ledger = start(tmp_path)
+    after = settle(ledger, TWO[:1], held, rules)
+    assert (after.unit_bytes, after.wish_bytes) == (MIB, 64 * MIB)
+    assert settle(ledger, TWO[:1], NOBODY, rules, at=1).unit_bytes == 64 * MIB
+
+
 def test_our_own_ids_stay_where_nobody_says_who_holds_what(tmp_path: Path):
     """Else units of the new size would be free beside those that pods hold."""
     settle(start(tmp_path), TWO, None, rule(GIB, grow=False, ids=""))
@@ -161,6 +173,8 @@ def test_a_damaged_file_gives_nothing_away_while_pods_hold_units(content: bytes,
         assert f"{file} cannot be read (" in ledger.problems[0]
         assert "Drain the node" in ledger.problems[0]
         assert file.read_bytes() == content
+        assert ledger.units.wishes == {NAME}
     after = settle(ledger, TWO[:1], NOBODY, at=1)
+    assert ledger.units.wishes == set()
     assert all(after.usable(slot) for slot in after.slots)
     assert settle(start(tmp_path), TWO[:1], None).unit_bytes == MIB
