@@ -32,15 +32,15 @@ def open_cluster(loaded: Loaded, clock: Clock) -> Cluster:
     if not node:
         unknown = "the name of this node is not known. Set it, or NODE_NAME to the pod's spec.nodeName"
         raise ConfigError(loaded.source, [f"cluster.node: {unknown}"])
-    access = _named(spec) or find_access(around, clock, kubeconfig=spec.kubeconfig, context=spec.context)
+    access = _named(spec, loaded.source) or find_access(around, clock, kubeconfig=spec.kubeconfig, context=spec.context)
     return Cluster(Client(access, clock), node)
 
 
-def _named(spec: ClusterSpec) -> Access | None:
+def _named(spec: ClusterSpec, source: str) -> Access | None:
     if not spec.server:
         return None
     from fairlead.cluster.tls import Trust  # noqa: PLC0415 - few name their server
 
     credentials = TokenFile(Path(spec.token_file)) if spec.token_file else None
-    server = parse_server(spec.server, where="cluster.server")
+    server = parse_server(spec.server, where=f"{source}: cluster.server")
     return Access(server, Trust(ca_file=spec.ca_file), credentials, source="cluster.server")

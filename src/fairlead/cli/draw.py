@@ -16,6 +16,7 @@ STYLES: Mapping[str, str] = {
     "bad": "31",
     "accent": "36",
 }
+CELL_MAX = 200  # a model or an attribute may be of any length
 HEALTH_STYLE: Mapping[str, str] = {"healthy": "good", "suspect": "warn", "probation": "warn", "unhealthy": "bad"}
 PHASE_STYLE: Mapping[str, str] = {"streaming": "good", "backoff": "bad", "stopped": "bad"}
 
@@ -36,7 +37,7 @@ class Cell:
     __slots__ = ("style", "text")
 
     def __init__(self, text: object, style: str = "") -> None:
-        self.text = printable(str(text))
+        self.text = short(printable(str(text)), CELL_MAX)
         self.style = style
 
 

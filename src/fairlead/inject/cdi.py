@@ -18,6 +18,7 @@ HOOK_NAMES = frozenset({"prestart", "createRuntime", "createContainer", "startCo
 ANNOTATION_PREFIX = "cdi.k8s.io/"
 BEGINNING = b"{\n"  # of every file that `encode` makes
 KEY_LENGTH = 63  # of a Kubernetes annotation key, behind the prefix
+VENDOR_MAX = 200
 _KIND_PART = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
@@ -164,12 +165,21 @@ def read_kind(content: bytes) -> str:
         return ""
 
 
+def vendor_problem(text: str) -> str:
+    """What the CDI library would refuse in the name of a vendor or a class; empty for nothing."""
+    if not _KIND_PART.fullmatch(text):
+        return f"{text!r:.80} must start with a letter, end with a letter or digit, and have only -_. between"
+    if len(text) > VENDOR_MAX:
+        return f"{text!r:.80} has {len(text)} characters; {VENDOR_MAX} is the limit, for it is part of a file's name"
+    return ""
+
+
 def find_problems(spec: Spec) -> Iterator[str]:
     """What the CDI library refuses."""
     vendor, _, group = spec.kind.partition("/")
     for what, text in (("vendor", vendor), ("class", group)):
-        if not _KIND_PART.fullmatch(text):
-            yield f"{what} {text!r} must start with a letter, end with a letter or digit, and have only -_. between"
+        if problem := vendor_problem(text):
+            yield f"{what} {problem}"
     if not spec.devices:
         yield "it has no devices"
     seen: set[str] = set()

@@ -34,12 +34,15 @@ class InvalidQuantity(UsageError):
         self.text, self.reason = text, reason
 
 
+PROBLEM_MAX = 2000  # characters of one fault: what is quoted in it may be as long as the file
+
+
 class ConfigError(UsageError):
     """One or more faults in a configuration. Holds them all."""
 
     def __init__(self, source: str, problems: Iterable[str]) -> None:
         self.source = source
-        self.problems = tuple(problems)
+        self.problems = tuple(text if len(text) <= PROBLEM_MAX else f"{text[:PROBLEM_MAX]}..." for text in problems)
         super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
 
 

@@ -8,8 +8,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fairlead.backends.strict import Seconds
+from fairlead.inject.cdi import vendor_problem
+from fairlead.model.errors import InvalidName
 from fairlead.model.health import CauseKind
+from fairlead.model.names import parse_resource_name
 
+REPLICAS_MAX = 65536  # as in a rule
 # Faults of the program that ran, not of the GPU.
 IGNORED_XIDS = (13, 31, 43, 45, 68, 109)
 
@@ -168,9 +172,21 @@ def find_faults(options: Options) -> Iterator[str]:
         ("driverRootMount", options.driver_root_mount),
         ("hostRoot", options.host_root),
         ("cdi.directory", options.cdi.directory),
+        ("mps.root", options.mps.root or "/"),
     ):
-        if not path.startswith("/") or ".." in path.split("/"):
+        if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
             yield f"{key}: {path!r} is not an absolute path without '..'"
+    if problem := vendor_problem(options.cdi.vendor):
+        yield f"cdi.vendor: {problem}"
+    for key, named in (("replicas", options.mps.replicas), ("devices", options.mps.devices)):
+        for resource in named:
+            try:
+                parse_resource_name(resource)  # it is a directory below the root too
+            except InvalidName as error:
+                yield f"mps.{key}: {error}"
+    for resource, replicas in options.mps.replicas.items():
+        if not 1 <= replicas <= REPLICAS_MAX:
+            yield f"mps.replicas: {resource} has {replicas}. Give 1 to {REPLICAS_MAX}"
     if any(channel != 0 for channel in options.imex.channels) or len(options.imex.channels) > 1:
         yield f"imex.channels: only [] or [0] can be given, not {list(options.imex.channels)}"
     if options.mps.managed and not options.mps.root:

@@ -87,6 +87,7 @@ class VolcanoOrder(Order, frozen=True):
         path = str(self.parsed.values["config-file"])
         file = v1beta1.load(path, lenient=lenient) if path else {}
         values: dict[str, Any] = dict(self.parsed.values)
+        said = {flag.name: f"--{flag.name}" for flag in FLAGS}  # where a value stands
         for flag in FLAGS:
             if flag.key not in file or flag.name in self.parsed.given or file[flag.key] == flag.default:
                 continue
@@ -95,14 +96,16 @@ class VolcanoOrder(Order, frozen=True):
             else:
                 notes.append(f"{path}: {flag.key} is in force. {WHOSE.capitalize()} reads and drops it")
                 values[flag.name] = file[flag.key]
+                said[flag.name] = f"{path}: {flag.key}"
         strategy, factor = str(values["gpu-strategy"]), int(values["gpu-memory-factor"])
         if strategy not in {"share", "number"}:
             if not lenient:
-                raise BadFlag(f"--gpu-strategy: {strategy!r} is not known. Use share or number")
-            notes.append(f"--gpu-strategy: {strategy!r} is not known: it is number, as in {WHOSE}")
+                raise BadFlag(f"{said['gpu-strategy']}: {strategy!r:.80} is not known. Use share or number")
+            notes.append(f"{said['gpu-strategy']}: {strategy!r:.80} is not known: it is number, as in {WHOSE}")
             strategy = "number"
         if not 1 <= factor <= FACTOR_MAX:
-            raise BadFlag(f"--gpu-memory-factor: {factor} MiB is no unit. Use a number from 1 to {FACTOR_MAX}")
+            name = said["gpu-memory-factor"]
+            raise BadFlag(f"{name}: {factor} MiB is no unit. Use a number from 1 to {FACTOR_MAX}")
         return strategy, factor
 
     def _ignored(self) -> str | list[int]:

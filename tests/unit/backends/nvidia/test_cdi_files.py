@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.clock import FakeClock
 from tests.toolchain import build_or_skip
 from tests.unit.backends.nvidia.test_cdi_specs import CASES, VECTORS, options_below
 from tests.unit.backends.nvidia.tree import library, look_of, plant, put, read_made_up
 
+from fairlead.backends.nvidia import open_backend
 from fairlead.backends.nvidia.cdi import publish, store
 from fairlead.backends.nvidia.cdi.driver import Driver
 from fairlead.backends.nvidia.cdi.elf import read_soname
@@ -25,7 +27,7 @@ from fairlead.backends.nvidia.spec import Cdi, Ids, Imex, Options, Way
 from fairlead.backends.nvidia.spec import Mig as MigWay
 from fairlead.model.device import Device
 from fairlead.model.edits import Grant
-from fairlead.model.errors import BackendError
+from fairlead.model.errors import BackendError, ConfigError
 from fairlead.model.names import DeviceId, ResourceName, SlotId
 
 VENDOR = "k8s.device-plugin.nvidia.com"
@@ -305,3 +307,23 @@ def test_no_link_that_lies_in_wait_is_written_through(tmp_path: Path):
     assert (tmp_path / "precious").read_text() == "mine"
     assert not path.is_symlink()
     assert stat.S_IMODE(path.stat().st_mode) == store.MODE
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"cdi": {"vendor": "../../x"}}, r"cdi\.vendor: '\.\./\.\./x' must start with a letter"),
+        ({"cdi": {"vendor": "x/y"}}, r"cdi\.vendor: 'x/y' must"),
+        ({"cdi": {"vendor": ""}}, r"cdi\.vendor: '' must"),
+        ({"cdi": {"vendor": "a\nb"}}, r"cdi\.vendor: 'a\\nb' must"),
+        ({"cdi": {"vendor": "a" * 201}}, r"cdi\.vendor: 'a.* has 201 characters; 200 is the limit"),
+        ({"cdi": {"directory": "/a/../b"}}, r"cdi\.directory: '/a/\.\./b' is not an absolute path"),
+        ({"mps": {"root": "mps"}}, r"mps\.root: 'mps' is not an absolute path"),
+        ({"mps": {"root": "/mps", "replicas": {"../../x": 2}}}, r"mps\.replicas: resource name '\.\./\.\./x'"),
+        ({"mps": {"root": "/mps", "devices": {"a/../b": ["0"]}}}, r"mps\.devices: resource name 'a/\.\./b'"),
+        ({"mps": {"root": "/mps", "replicas": {"a/b": 10**30}}}, r"mps\.replicas: a/b has 10+\. Give 1 to 65536"),
+    ],
+)
+def test_a_name_that_leads_out_of_its_directory_is_refused(changed: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        open_backend(changed, FakeClock())

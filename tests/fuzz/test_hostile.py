@@ -1,0 +1,179 @@
+"""Hostile files through every way that files come in: an exit code that is right, a message that helps, no harm.
+
+The short form spoils each value of each document with some of the bad ones; the long form with all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from tests.clock import FakeClock
+from tests.fuzz.good import FLEET, KUBECONFIG, NVIDIA, OURS, VOLCANO
+from tests.fuzz.hostile import FILES, TEXTS, VALUES, dump, spoiled
+
+from fairlead.cli import main
+from fairlead.cli import nvidia as nvidia_cli
+from fairlead.cli import volcano as volcano_cli
+from fairlead.cli.run import run
+from fairlead.cluster.errors import NoAccess
+from fairlead.cluster.kubeconfig import read_kubeconfig
+
+NO_SUCH_PLACE = "/dev/null/nowhere"  # a daemon whose configuration is good ends there, with 3
+
+
+class Way(Struct, frozen=True):
+    """How a file comes in."""
+
+    good: Any
+    play: Callable[[str], int | str | None]
+    refused: int  # the code for a file that cannot be used
+    fine: tuple[int, ...] = (0,)  # the codes for one that can
+    lenient: bool = False  # reads over more than others
+    some: int = 2  # of the bad values, for each place, in the short form
+
+
+def _fleet(path: str) -> int | str | None:
+    config = Path(path).with_name("around.yaml")
+    config.write_bytes(dump({"backends": [{"kind": "sim", "fleet": path}], "rules": [{"resource": "example.com/x"}]}))
+    return _main("plan", "--config", str(config))
+
+
+def _kubeconfig(path: str) -> int:
+    try:
+        read_kubeconfig(path, "", {}, FakeClock())
+    except NoAccess as error:
+        print(error)
+        return 6
+    return 0
+
+
+def _main(*args: str) -> int | str | None:
+    main(list(args))
+    return None
+
+
+WAYS = {
+    "validate": Way(OURS, lambda path: _main("validate", "--config", path), 2),
+    "plan": Way(OURS, lambda path: _main("plan", "--config", path), 2, (0, 1, 4), some=1),
+    "run": Way(OURS, lambda path: run({"--config": path, "--plugin-dir": NO_SUCH_PLACE}), 2, (3,), some=1),
+    "fleet": Way(FLEET, _fleet, 2, (0, 1)),
+    "nvidia": Way(NVIDIA, lambda path: nvidia_cli.main([f"--config-file={path}", "--print-config"]), 1),
+    "nvidia lenient": Way(
+        NVIDIA, lambda path: nvidia_cli.main([f"--config-file={path}", "--print-config", "--lenient"]), 1, lenient=True
+    ),
+    "volcano": Way(VOLCANO, lambda path: volcano_cli.main([f"--config-file={path}", "--print-config"]), 1),
+    "volcano lenient": Way(
+        VOLCANO,
+        lambda path: volcano_cli.main([f"--config-file={path}", "--print-config", "--lenient"]),
+        1,
+        lenient=True,
+    ),
+    "kubeconfig": Way(KUBECONFIG, _kubeconfig, 6, lenient=True),  # as kubectl, it reads over keys that it does not know
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "f.yaml"
+
+
+def _clean(directory: Path) -> None:
+    for path in directory.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _play(way: Way, path: Path) -> tuple[object, str]:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            code: object = way.play(str(path)) or 0
+        except SystemExit as end:
+            code = end.code or 0
+    return code, printed.getvalue()
+
+
+def _check(way: Way, path: Path, *, must_refuse: bool) -> list[str]:
+    code, printed = _play(way, path)
+    wrong = []
+    if must_refuse and code != way.refused:
+        wrong.append(f"ends with {code}, not {way.refused}")
+    if code not in {way.refused, *way.fine}:
+        wrong.append(f"ends with {code}")
+    if "Traceback" in printed or "SECRET" in printed:
+        wrong.append("shows what it must not")
+    if not all(one == "\n" or one.isprintable() for one in printed):
+        wrong.append("prints what a terminal obeys")
+    if code == way.refused and str(path) not in printed:
+        wrong.append("does not name the file")
+    if max(map(len, printed.splitlines()), default=0) > 5_000:
+        wrong.append(f"has a line of {max(map(len, printed.splitlines()))} characters")
+    return [f"{fault}: {printed[:500]!r}" for fault in wrong]
+
+
+@pytest.mark.parametrize("name", [*WAYS])
+def test_the_good_document_is_good(name: str, place: Path) -> None:
+    place.write_bytes(dump(WAYS[name].good))
+    code, printed = _play(WAYS[name], place)
+    assert code in WAYS[name].fine, printed
+
+
+@pytest.mark.parametrize("kind", [*FILES])
+@pytest.mark.parametrize("name", [*WAYS])
+def test_what_is_no_file_of_bounded_size_is_refused(name: str, kind: str, place: Path) -> None:
+    if kind == "terminal" and not Path("/dev/tty").exists():
+        pytest.skip("there is no terminal here")
+    FILES[kind](place)
+    assert not _check(WAYS[name], place, must_refuse=True)
+
+
+@pytest.mark.parametrize("name", [*WAYS])
+def test_what_may_not_be_read_is_refused(name: str, place: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    place.touch(0o000)
+    assert not _check(WAYS[name], place, must_refuse=True)
+
+
+@pytest.mark.parametrize("name", [*WAYS])
+def test_a_text_that_is_made_to_harm_is_refused(name: str, place: Path) -> None:
+    way, wrong = WAYS[name], {}
+    for kind, text in TEXTS.items():
+        place.write_bytes(text)
+        if faults := _check(way, place, must_refuse=not way.lenient):
+            wrong[kind] = faults
+    assert not wrong
+
+
+def _spoiled(name: str, place: Path, some: int) -> Iterator[tuple[str, list[str]]]:
+    way = WAYS[name]
+    for kind, document in spoiled(way.good):
+        if zlib.crc32(kind.encode()) % len(VALUES) < some:
+            _clean(place.parent)
+            place.write_bytes(dump(document))
+            if faults := _check(way, place, must_refuse=False):
+                yield kind, faults
+
+
+@pytest.mark.parametrize("name", [*WAYS])
+def test_a_bad_value_is_refused_or_means_something(name: str, place: Path) -> None:
+    assert not dict(_spoiled(name, place, WAYS[name].some))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", [*WAYS])
+def test_every_bad_value_in_every_place(name: str, place: Path) -> None:
+    assert not dict(_spoiled(name, place, len(VALUES)))
