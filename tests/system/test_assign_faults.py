@@ -59,22 +59,22 @@ async def test_marks_that_are_forbidden_are_told_with_verb_and_resource(kubelet:
 async def test_a_pod_is_known_by_its_next_container_and_the_other_is_promised_what_is_left(
     kubelet: Kubelet, kubelet_root: Path
 ):
-    async with desk(GPUSHARE, kubelet, kubelet_root) as at:
+    async with desk(VOLCANO, kubelet, kubelet_root) as at:
         at.write("first", {"main": 12}, at.promise(1))
         at.write("second", {"main": 12, "more": 4}, at.promise(2))
         # The kubelet asks for `second`; it is taken for `first`, until its other container is asked for.
         second = await at.admit("second", {"main": 12, "more": 4})
         assert second.phase == "Running", second.message
         assert (at.told(second), at.told(second, "more")) == (1, 1)
-        assert (await at.marked("second"))[GPUSHARE.device] == at.word(1)
+        assert (await at.marked("second"))[VOLCANO.device] == at.word(1)
         first = await at.admit("first", {"main": 12})
         assert at.told(first) == 2
-        assert (await at.marked("first"))[GPUSHARE.device] == at.word(2)
+        assert (await at.marked("first"))[VOLCANO.device] == at.word(2)
         assert await problems(at) == []
 
 
 async def test_what_cannot_be_mended_is_in_status_and_journal(kubelet: Kubelet, kubelet_root: Path):
-    async with desk(GPUSHARE, kubelet, kubelet_root) as at:
+    async with desk(VOLCANO, kubelet, kubelet_root) as at:
         at.write("first", {"main": 4}, at.promise(1))
         at.write("second", {"main": 4, "more": 12}, at.promise(2))
         at.write("third", {"main": 14}, at.promise(2))  # more than the card has: `first` cannot go there
@@ -85,7 +85,7 @@ async def test_what_cannot_be_mended_is_in_status_and_journal(kubelet: Kubelet, 
         assert any("default/second has" in problem for problem in await problems(at))
         # The one it was taken from is gone, so the promise can say what is so.
         at.server.store.remove("pods", "first", "default")
-        assert (await at.marked("second"))[GPUSHARE.device] == "1"
+        assert (await at.marked("second"))[VOLCANO.device] == "1"
 
 
 async def test_a_container_with_the_name_of_another_pod_is_in_status_and_journal(kubelet: Kubelet, kubelet_root: Path):

@@ -12,9 +12,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import cast
 
-from fairlead.app.book import Book, Texts, open_book
+from msgspec.structs import replace
+
+from fairlead.app.book import Book, open_book
 from fairlead.app.cluster import Cluster
 from fairlead.app.marking import Marker
+from fairlead.app.settling import Settler
 from fairlead.cluster.errors import TooSlow
 from fairlead.cluster.pods import PodCache
 from fairlead.kubelet.podresources import Holdings, Unknown
@@ -22,18 +25,19 @@ from fairlead.kubelet.service import Record, grant_on
 from fairlead.model.assign import Assign
 from fairlead.model.edits import Grant
 from fairlead.model.errors import AskRefused, ClusterAway, NotAssigned
-from fairlead.model.names import ResourceName, SlotId
+from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
 from fairlead.policy.assign import Match, Miss, check_room, choose_slots, is_under_way, match
-from fairlead.policy.claims import Claim
-from fairlead.policy.promise import Seeker, write_plan
-from fairlead.policy.reconcile import GRACE_S, Outcome, reconcile
+from fairlead.policy.claims import share
+from fairlead.policy.promise import Seeker
+from fairlead.policy.reconcile import GRACE_S, reconcile
 
 # After an admission the kubelet is asked who has what: soon, and again until it says so.
 PAUSES_S = (0.1, 0.3, 1.0, 3.0, 10.0)
 HOLDERS_DEADLINE_S = 2.0  # while the kubelet waits for us
 SILENT_S = 5.0  # a pod is bound moments before its question: a watch that said nothing since may have missed it
+DOUBTS_DEADLINE_S = 0.5  # the same, where the answer would be good without it
 RIVALS_TOLD = 8  # in one line of the journal
 
 ReadHolders = Callable[[float], Awaitable[Holdings | Unknown]]
@@ -51,11 +55,11 @@ class Assigner:
         self._note = note
         self._read_holders = holders
         self._books: dict[ResourceName, Book] = {}
-        self._promised: dict[str, Texts] = {}  # by uid: what a pod's annotations are going to say
         self._keys: frozenset[str] = frozenset()
         self.pods = PodCache(cluster.client, cluster.node, keeps=lambda key: key in self._keys)
         self._watch = cluster.watch
         self._marker = Marker(cluster, self.pods, clock, record, note)
+        self._settler = Settler(self._marker, record, note)
         self._stir = asyncio.Event()
         self._reread = asyncio.Event()
         self._labels = False  # whether labels of the node matter
@@ -141,7 +145,8 @@ class Assigner:
                 await self._know_node(book, len(ids))
                 want = found.want if found is not None else book.only(len(ids))
                 pod = found.seeker if found is not None else None
-                grant = grant_on(resource, ids, want.devices, book.words(want, pod), strict=book.assign.strict)
+                shares = share(want.amount, want.devices, want.parts)
+                grant = grant_on(resource, ids, shares, book.words(want, pod), strict=book.assign.strict)
             except AskRefused as refusal:
                 self._record("assignment-missing", resource=resource.name, amount=len(ids), reason=str(refusal))
                 book.free = None
@@ -172,6 +177,10 @@ class Assigner:
         parts = book.assign.node_env if book is not None else ()
         return {name: text for part in parts if labels.get(part.label) == part.value for name, text in part.env.items()}
 
+    def told(self) -> dict[tuple[ResourceName, SlotId], DeviceId]:
+        """Slots whose container was told another device than the one they are of."""
+        return {(name, slot): device for name, book in self._books.items() for slot, device in book.told().items()}
+
     def _of(self, resource: Resource, amount: int) -> Book:
         book = self._books.get(resource.name)
         if book is None:  # new rules came between the question and its answer
@@ -180,12 +189,7 @@ class Assigner:
 
     def _claim(self, book: Book, found: Match, slots: frozenset[SlotId], *, blunt: bool) -> None:
         seeker, want = found.seeker, found.want
-        for claim in book.claims.of(found.left) if found.left else ():
-            book.claims.drop(claim.key)
-        for claim in found.moved:
-            book.claims.add(claim)
-        uid, now_s = seeker.uid, self._clock.monotonic()
-        book.claims.add(Claim(uid, want.container, slots, want.devices, now_s, init=want.init, words=uid, blunt=blunt))
+        book.give(found, slots, self._clock.monotonic(), blunt=blunt)
         lie_on = {slot.device for one in slots if (slot := book.resource.by_id.get(one)) is not None}
         self._record(
             "assigned",
@@ -206,28 +210,36 @@ class Assigner:
         end_s = book.end(amount, asked_s, first=first)
         going_s = inf if first else book.release(slots, self._clock.monotonic())
         verdict = self._look(book, amount, slots)
+        read = False
         if self._is_doubtful(verdict) and not self.pods.is_away:
-            await self.pods.check()
-            verdict = self._look(book, amount, slots)
+            read, verdict = True, await self._look_anew(book, amount, slots)
         if not book.adopted or (self._is_odd(verdict) and (book.claims.unsure or book.holds_ghosts())):
             # Some may have had their devices before us, and something given earlier may have come to nothing.
             await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=0.0)
             verdict = self._look(book, amount, slots)
-        while self._may_change(verdict) and not self._gives_only(book, amount):
+            if not read and self._is_doubtful(verdict) and not self.pods.is_away:
+                read, verdict = True, await self._look_anew(book, amount, slots)
+        elif book.doubts(amount):
+            # What was meant for one pod may be another's. Seen now, this one can still get what it was promised.
+            await self._reconcile(book, DOUBTS_DEADLINE_S, grace_s=0.0)
+            verdict = self._look(book, amount, slots)
+        waits_s = book.waits_for_refused(verdict, amount, self._clock.monotonic())
+        while waits_s or (self._may_change(verdict, asked_s, read=read) and not self._gives_only(book, amount)):
             seen, now_s = self.pods.latest.version, self._clock.monotonic()
             left_s = min(end_s - now_s, self.pods.patience.left(now_s))
             if left_s <= 0:
                 break
             try:
-                await self.pods.wait_for_news(seen, min(left_s, going_s))
+                await self.pods.wait_for_news(seen, min(left_s, going_s, waits_s or inf))
             except TooSlow:
-                if left_s <= going_s:
+                if left_s <= going_s and not waits_s:
                     break
             going_s = inf if first else book.release(slots, self._clock.monotonic())
             verdict = self._look(book, amount, slots)
             if isinstance(verdict, Miss) and book.holds_ghosts():
                 await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=0.0)
                 verdict = self._look(book, amount, slots)
+            waits_s = book.waits_for_refused(verdict, amount, self._clock.monotonic())
         if isinstance(verdict, Match):
             return verdict
         if self._gives_only(book, amount):
@@ -235,34 +247,51 @@ class Assigner:
         now = self.pods.now
         if now.problem or not now.complete or now.read_s < asked_s:
             raise ClusterAway(book.resource.name, amount, self._node, now.problem)
+        if not first:
+            book.refuse(verdict.uid, amount, self._clock.monotonic())
         raise NotAssigned(
             book.resource.name, amount, self._node, f"{verdict.reason} (read from the API server just now)"
         )
 
+    async def _look_anew(self, book: Book, amount: int, slots: Sequence[SlotId]) -> Match | Miss:
+        await self.pods.check()
+        return self._look(book, amount, slots)
+
     def _is_doubtful(self, verdict: Match | Miss) -> bool:
         """Whether the API server may know better than the cache."""
-        return isinstance(verdict, Miss) or self.pods.silent_s > SILENT_S
+        return isinstance(verdict, Miss) or verdict.again or self.pods.silent_s > SILENT_S
 
     @staticmethod
     def _is_odd(verdict: Match | Miss) -> bool:
         return isinstance(verdict, Miss) or bool(verdict.moved)
 
-    @staticmethod
-    def _may_change(verdict: Match | Miss) -> bool:
-        """Whether it is worth waiting: for a pod, for room, or for what an older pod still lacks."""
-        return verdict.later if isinstance(verdict, Miss) else bool(verdict.before)
+    def _may_change(self, verdict: Match | Miss, asked_s: float, *, read: bool) -> bool:
+        """Whether it is worth waiting: for a pod, for room, or for what the pod still lacks.
+
+        The kubelet asks for pods that are bound. One that the API server does not list then does not come later.
+        """
+        if isinstance(verdict, Match) or not verdict.later:
+            return False
+        now = self.pods.now
+        return bool(now.problem) or not (verdict.unseen and (read or now.read_s > asked_s))
 
     def _look(self, book: Book, amount: int, slots: Sequence[SlotId]) -> Match | Miss:
         now = self.pods.now
         if now.problem or not now.complete:
             return Miss(now.problem or "its pods are not read yet")
-        return match(self._seekers(book), book.claims, amount, slots, book.spare_room())
+        seekers = self._seekers(book)
+        return match(
+            seekers,
+            book.claims,
+            amount,
+            slots,
+            book.spare_room(),
+            refused=book.refused.keys(),
+            keep=bool(book.assign.actual),
+        )
 
     def _seekers(self, book: Book) -> tuple[Seeker, ...]:
-        now = self.pods.now
-        if self._promised and now.complete:
-            self._promised = {uid: texts for uid, texts in self._promised.items() if uid in now.pods}
-        return book.look_up(now.pods, self._promised)
+        return self._settler.seekers(book, self.pods.now.pods)
 
     def _as_decided(self, book: Book, slots: frozenset[SlotId]) -> Match | None:
         """Whether the kubelet took what was preferred, and what it was preferred for still holds."""
@@ -272,15 +301,17 @@ class Assigner:
         found = match([s for s in self._seekers(book) if s.uid == uid], book.claims, len(slots), list(slots))
         if isinstance(found, Miss) or found.want.container != container:
             return None
-        fits = check_room(found.seeker, found.want, book.claims, book.spare_room()) is None
-        return found if fits else None
+        if check_room(found.seeker, found.want, book.claims, book.spare_room()) is not None:
+            return None
+        others = book.asking(self._seekers(book), len(slots))
+        return replace(found, rivals=tuple(s for s in others if s.uid != uid and s.plan != found.seeker.plan))
 
     def _gives_only(self, book: Book, amount: int) -> bool:
-        """Whether nobody can mean another device: there is one, and who asks for so much was promised nothing."""
+        """Whether no other device can be meant: there is one, and the pod that asks was promised nothing."""
         if not book.assign.only_device or len(book.names) != 1 or not self.pods.now.complete or self.pods.now.problem:
             return False
-        asking = [s for s in self._seekers(book) if s.open and (w := s.next(book.claims)) and w.amount == amount]
-        return not any(seeker.fault is None or not seeker.fault.later for seeker in asking)
+        asking = next(iter(book.asking(self._seekers(book), amount)), None)
+        return asking is None or (asking.fault is not None and asking.fault.absent)
 
     async def _know_node(self, book: Book, amount: int) -> None:
         """Labels that decide about a container's environment must be known before it begins."""
@@ -317,11 +348,19 @@ class Assigner:
                 if book.lock.locked() or not self.pods.now.complete:
                     settled = False  # a question waits for its pod; the other resources do not wait for it
                     continue
-                async with book.lock:
-                    await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=GRACE_S)
+                await self.verify(book)
                 settled = settled and not book.unsettled
             after = len(PAUSES_S) if settled else min(step + 1, len(PAUSES_S) - 1)
             step = 0 if self._stir.is_set() else after
+
+    async def verify(self, book: Book, grace_s: float = GRACE_S) -> None:
+        known = book.strangers
+        async with book.lock:
+            await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=grace_s)
+        if book.strangers - known:  # the kubelet has admitted pods that the watch has not told of
+            await self.pods.check()
+            async with book.lock:
+                await self._reconcile(book, HOLDERS_DEADLINE_S, grace_s=grace_s)
 
     async def _reconcile(self, book: Book, timeout_s: float, *, grace_s: float) -> None:
         holdings = await self._read_holders(timeout_s)
@@ -336,57 +375,10 @@ class Assigner:
         known = book.resource.by_id
         devices = {slot: known[slot].device for slots in held.values() for slot in slots if slot in known}
         now_s = self._clock.monotonic()
-        outcome = reconcile(book.claims, self._seekers(book), held, devices, book.room, now_s, grace_s)
+        keep = bool(book.assign.actual)
+        outcome = reconcile(book.claims, self._seekers(book), held, devices, book.room, now_s, grace_s, keep=keep)
         book.claims = outcome.claims
-        self._act(book, outcome)
+        if self._settler.settle(book, self._books.values(), outcome, self.pods.now.pods):
+            self._stir.set()  # it is marked when all is as it says
         if book.locked_for and not any(seeker.uid == book.locked_for for seeker in book.seekers):
             self._unlock(book)  # its pod has failed on something else, between two containers
-
-    def _act(self, book: Book, outcome: Outcome) -> None:
-        name, assign = book.resource.name, book.assign
-        words = {device: word for word, device in book.names.items()}
-        pods = {uid: pod for uid, (pod, _, _) in book.read.items()}
-        for claim in outcome.lost:
-            self._record("assignment-lost", resource=name, pod=str(pods.get(claim.uid)), container=claim.container)
-        wrong: dict[str, str] = {}
-        for promise in outcome.promises:
-            pod = promise.seeker.pod
-            texts = write_plan(promise.seeker, promise.plan, assign, words)
-            if texts is None:
-                wrong[pod.uid] = _tell_wrong(promise.seeker, promise.devices, assign)
-                continue
-            self._promised[pod.uid] = texts
-            for other in self._books.values():
-                other.seen = None
-            before, after = pod.annotations.get(assign.device, ""), ",".join(words[d] for d in promise.devices)
-            self._record(
-                "assignment-swapped", resource=name, pod=str(pod), before=before, after=after, other=promise.partner
-            )
-            self._marker.set(pod, texts)
-            self._stir.set()  # it is marked when all is as it says
-        for seeker in outcome.done:
-            if seeker.uid not in book.marked and not self._lacks_more(book, seeker.uid):
-                book.marked.add(seeker.uid)
-                self._marker.set(seeker.pod, assign.marks)
-        wrong |= {each.seeker.uid: _tell_wrong(each.seeker, each.devices, assign) for each in outcome.wrong}
-        for seeker, uid in outcome.mistaken if book.names_pods else ():
-            whose = pods.get(uid, "a pod that is gone")
-            wrong.setdefault(
-                seeker.uid, f"{seeker.pod} was told the name and annotations of {whose}, which asked for as much"
-            )
-        for uid, text in wrong.items():
-            if book.wrong.get(uid) != text:
-                self._record("assignment-wrong", resource=name, reason=text)
-        book.wrong = wrong
-        told = "; ".join(wrong.values())
-        self._note(f"assign {name}", f"{told}. Delete the pod, so that it is admitted anew" if told else "")
-
-    def _lacks_more(self, book: Book, uid: str) -> bool:
-        """Whether the pod asks for another resource that the same annotation speaks of, and has not got it yet."""
-        others = [o for o in self._books.values() if o is not book and o.assign.assigned == book.assign.assigned != ""]
-        return any(s.uid == uid and s.next(o.claims) is not None for o in others for s in self._seekers(o))
-
-
-def _tell_wrong(seeker: Seeker, devices: Sequence[str], assign: Assign) -> str:
-    promised = seeker.pod.annotations.get(assign.device, "another device")
-    return f"{seeker.pod} has {', '.join(devices)}, and was promised {promised}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 
@@ -18,16 +18,26 @@ from fairlead.model.assign import Assign
 from fairlead.model.names import DeviceId, SlotId
 from fairlead.model.pod import Pod
 from fairlead.model.resource import Resource
-from fairlead.policy.assign import is_under_way
-from fairlead.policy.claims import Claims
+from fairlead.policy.assign import Match, Miss, is_under_way
+from fairlead.policy.claims import Claim, Claims, share
 from fairlead.policy.memory import MIB
 from fairlead.policy.promise import Seeker, Want, read_pod
+from fairlead.policy.reconcile import Holder
 
 FORGET_S = 30.0  # a question whose Allocate never came
+REFUSED_S = 2.0  # by then the API server has said which pod the kubelet has ended
 GOES_ON_S = 2.0  # the kubelet goes on with a pod's next container at once; the watch may tell of the pod later
 
 Texts = Mapping[str, str]
 _OF_THE_POD = ("{podName}", "{podNamespace}", "{annotation:")
+
+
+class Refusal(Struct, frozen=True):
+    """The kubelet ends a pod that was refused. Until the API server says so it may have been another one."""
+
+    at_s: float
+    amount: int
+    rivals: frozenset[str]  # uids of other pods that asked for as much then
 
 
 class Book(Struct):
@@ -47,6 +57,8 @@ class Book(Struct):
     marked: set[str] = field(default_factory=set)  # uids: their marks were ordered
     locked_for: str = ""  # uid of the pod whose admission has begun, while the node is locked for it
     adopted: bool = False  # who had what before us is known
+    refused: dict[str, Refusal] = field(default_factory=dict)  # by uid: pods that were refused, and ask no more
+    strangers: frozenset[Holder] = frozenset()  # have slots, and are not known to the watch
 
     @property
     def whole(self) -> bool:
@@ -63,7 +75,8 @@ class Book(Struct):
     @property
     def unsettled(self) -> bool:
         """Whether there is more to see."""
-        return self.claims.unsure or bool(self.wrong) or not self.adopted or bool(self.locked_for)
+        open_ends = self.claims.unsure or self.wrong or self.strangers or self.locked_for
+        return bool(open_ends) or not self.adopted
 
     def only(self, amount: int) -> Want:
         """What a container gets that no pod explains."""
@@ -89,6 +102,66 @@ class Book(Struct):
         """Whether somebody has slots whom the API server does not know: a look at the kubelet may free them."""
         return any(claim.uid not in self.read for claim in self.claims)
 
+    def doubts(self, amount: int) -> bool:
+        """Whether something was given that another pod may have, and its promise is not rewritten."""
+        return bool(self.assign.actual) and any(
+            claim.rivals and not claim.sure and claim.amount == amount for claim in self.claims
+        )
+
+    def asking(self, seekers: Sequence[Seeker], amount: int) -> Iterator[Seeker]:
+        """Pods whose next container asks for so much, in their order."""
+        for seeker in seekers:
+            if seeker.open and seeker.uid not in self.refused:
+                want = seeker.next(self.claims)
+                if want is not None and want.amount == amount:
+                    yield seeker
+
+    def refuse(self, uid: str, amount: int, now_s: float) -> None:
+        """The pod was refused. It asks no more, and the next question is for another one."""
+        if uid:
+            rivals = frozenset(seeker.uid for seeker in self.asking(self.seekers, amount) if seeker.uid != uid)
+            self.refused[uid] = Refusal(now_s, amount, rivals)
+
+    def give(self, found: Match, slots: frozenset[SlotId], now_s: float, *, blunt: bool) -> None:
+        """A container was given slots, for the pod that was found."""
+        for claim in self.claims.of(found.left) if found.left else ():
+            self.claims.drop(claim.key)
+        for claim in found.moved:
+            self.claims.add(claim)
+        uid, want = found.seeker.uid, found.want
+        self.settle_refused(uid)
+        self.claims.add(
+            Claim(
+                uid,
+                want.container,
+                slots,
+                want.devices,
+                now_s,
+                parts=want.parts,
+                rivals=bool(found.rivals),
+                init=want.init,
+                words=uid,
+                blunt=blunt,
+            )
+        )
+
+    def settle_refused(self, uid: str) -> None:
+        """This one was served: so it was not it that was refused."""
+        for other, one in self.refused.items():
+            if uid in one.rivals:
+                self.refused[other] = replace(one, rivals=frozenset())
+
+    def waits_for_refused(self, verdict: Match | Miss, amount: int, now_s: float) -> float:
+        """How long to wait for news of a pod that was refused before the one that is to be served now. 0: not at all.
+
+        If it was this one that the kubelet has ended, the question is once more for the other.
+        """
+        if isinstance(verdict, Miss):
+            return 0.0
+        uid = verdict.seeker.uid
+        ends = [one.at_s + REFUSED_S for one in self.refused.values() if one.amount == amount and uid in one.rivals]
+        return max(0.0, max(ends, default=0.0) - now_s)
+
     def look_up(self, pods: Mapping[str, Pod], promised: dict[str, Texts]) -> tuple[Seeker, ...]:
         """The pods that ask for the resource, in their order. Each is read once per change of it.
 
@@ -107,6 +180,8 @@ class Book(Struct):
             read[uid] = known
         self.read = read
         self.marked &= read.keys()
+        # One that is gone was refused in truth. If a rival is gone instead, it was that one.
+        self.refused = {uid: one for uid, one in self.refused.items() if uid in read and one.rivals <= read.keys()}
         self.seekers = tuple(sorted((s for _, _, s in read.values() if s is not None), key=lambda s: s.order))
         self.seen = pods
         return self.seekers
@@ -124,7 +199,7 @@ class Book(Struct):
         if not unseen and not hidden:
             return self.room
         room = dict(self.room)
-        for taken in (hidden, *(seeker.footprint(seeker.plan) for seeker in unseen)):
+        for taken in (hidden, *(seeker.footprint(seeker.told) for seeker in unseen)):
             for device, units in taken.items():
                 room[device] = room.get(device, 0) - units
         return room
@@ -132,7 +207,8 @@ class Book(Struct):
     def _hidden(self) -> dict[DeviceId, int]:
         """Slots that are not free, and that nobody was given: a pod has them that the watch has not told of."""
         resource, free = self.resource, self.free
-        if free is None or len(resource.slots) - len(free) == len(self.claims.slots):
+        # What a pod uses again is free to it, and given: it explains none of the others.
+        if free is None or len(resource.slots) - len(free) == len(self.claims.slots - free):
             return {}
         # With hints the kubelet asks for slots near some NUMA nodes only: then a device that is not there is not full.
         partly = resource.hints and any(device.numa_nodes for device in resource.inventory.devices)
@@ -146,6 +222,23 @@ class Book(Struct):
             if count and not (partly and len(gone) == len(offered)):
                 hidden[device] = count
         return hidden
+
+    def told(self) -> dict[SlotId, DeviceId]:
+        """Slots whose container was told another device than the one they are of."""
+        found: dict[SlotId, DeviceId] = {}
+        for claim in self.claims:
+            if claim.maybe or claim.init:
+                continue
+            left = Counter(share(claim.amount, claim.devices, claim.parts))
+            apart = []
+            for slot in sorted(claim.slots):
+                known = self.resource.by_id.get(slot)
+                if known is not None and left[known.device] > 0:
+                    left[known.device] -= 1
+                else:
+                    apart.append(slot)
+            found.update(zip(apart, left.elements(), strict=False))
+        return found
 
     def words(self, want: Want, seeker: Seeker | None) -> dict[str, str]:
         """What a container may be told beside its devices."""

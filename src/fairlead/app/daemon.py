@@ -36,7 +36,7 @@ from fairlead.model.clock import SystemClock
 from fairlead.model.edits import Grant
 from fairlead.model.errors import BackendError, FairleadError, HostError, Oversize
 from fairlead.model.inventory import EMPTY
-from fairlead.model.names import socket_name
+from fairlead.model.names import DeviceId, ResourceName, SlotId, socket_name
 from fairlead.model.ports import Backend, Clock
 from fairlead.model.resource import Resource
 from fairlead.observe.control import Control
@@ -314,6 +314,9 @@ class Daemon:
 
     def _node_env(self, resource: Resource) -> Mapping[str, str]:
         return self._upward.env(resource) if self._upward is not None else {}
+
+    def told(self) -> Mapping[tuple[ResourceName, SlotId], DeviceId]:
+        return self._upward.told() if self._upward is not None else {}
 
     async def _ask_holders(self, timeout_s: float) -> Holdings | Unknown:
         await self.read_holders(timeout_s)

@@ -17,7 +17,7 @@ from fairlead.kubelet.service import chooser
 from fairlead.model.device import Device
 from fairlead.model.errors import Oversize, UsageError
 from fairlead.model.inventory import Inventory
-from fairlead.model.names import ResourceName, SlotId
+from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.resource import Resource
 from fairlead.policy import budget
 from fairlead.policy.amounts import Amount, count
@@ -56,12 +56,12 @@ def status(daemon: Daemon, holdings: Holdings | Unknown) -> Callable[[], dict[st
             for source in daemon.sources.speaking.values()
         ],
     }
-    problems = _problems(daemon)
+    problems, told = _problems(daemon), daemon.told()
 
     def write_out() -> dict[str, Any]:
         return {
             **found,
-            "devices": _devices(inventory, assignment, [resource for resource, _ in units], holders, wall_s),
+            "devices": _devices(inventory, assignment, [resource for resource, _ in units], holders, told, wall_s),
             "resources": [
                 _resource(resource, holders) | facts | _price(resource, prices[resource.name])
                 for resource, facts in units
@@ -123,9 +123,10 @@ def _devices(
     assignment: Assignment,
     resources: Iterable[Resource],
     holders: Mapping[tuple[ResourceName, SlotId], Holder],
+    told: Mapping[tuple[ResourceName, SlotId], DeviceId],
     wall_s: float,
 ) -> list[dict[str, Any]]:
-    """`wall_s`: what makes wall time out of a condition's, which no one can set."""
+    """`told`: slots whose container was told another device. `wall_s`: makes wall time out of a condition's."""
     hits = {hit.device: hit for hit in assignment.hits}
     served = {resource.name: resource for resource in resources}
     rows = []
@@ -136,8 +137,9 @@ def _devices(
         holding = [
             (slot.id, holders[resource.name, slot.id])
             for slot in slots
-            if resource and (resource.name, slot.id) in holders
+            if resource and (resource.name, slot.id) in holders and (resource.name, slot.id) not in told
         ]
+        holding += [(key[1], holders[key]) for key, where in told.items() if where == device.id and key in holders]
         condition = inventory.condition(device.id)
         rows.append(
             device_facts(device)

@@ -16,6 +16,7 @@ from fairlead.app.unwell import Unwell
 from fairlead.config.load import Loaded
 from fairlead.kubelet.service import Record
 from fairlead.model.inventory import Inventory
+from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource
 from fairlead.policy.unitmark import UNITS
@@ -72,6 +73,9 @@ class Upward:
 
     def env(self, resource: Resource) -> Mapping[str, str]:
         return self.assigner.env(resource) if self.assigner is not None else {}
+
+    def told(self) -> Mapping[tuple[ResourceName, SlotId], DeviceId]:
+        return self.assigner.told() if self.assigner is not None else {}
 
     async def knock(self) -> None:
         """Looks whether a silent server still answers. It is waited for shortly, and goes on."""

@@ -20,7 +20,7 @@ def compile_assign(spec: AssignSpec, shown: dict[str, str], at: Path, problems: 
     """`shown`: what containers are told, as templates by name."""
     keys: list[tuple[Path, str]] = [(("device",), spec.device)]
     keys += [(("perContainer",), spec.per_container), (("time",), spec.time), (("assigned",), spec.assigned)]
-    keys += [(("nodeLock",), spec.node_lock)]
+    keys += [(("nodeLock",), spec.node_lock), (("actual",), spec.actual)]
     keys += [(("needs", number), key) for number, key in enumerate(spec.needs)]
     keys += [(("marks",), key) for key in spec.marks]
     keys += [(("nodeEnv", number, "label"), part.label) for number, part in enumerate(spec.node_env)]
@@ -36,6 +36,9 @@ def compile_assign(spec: AssignSpec, shown: dict[str, str], at: Path, problems: 
                 f"{spec.wait:g} s is too long: the kubelet admits no pod meanwhile. Give {WAIT_MAX_S:g} s or less",
             )
         )
+    theirs = {spec.device, spec.per_container, spec.time, spec.assigned, *spec.needs, *spec.marks}
+    if spec.actual and spec.actual in theirs:
+        problems.append(((*at, "actual"), f"{spec.actual!r} has another meaning here already. Give a key of its own"))
     for name, text in shown.items():
         problems += [
             ((*at, "needs"), f"{name} shows {key!r}, which is not listed here. Add it")
@@ -50,6 +53,8 @@ def compile_assign(spec: AssignSpec, shown: dict[str, str], at: Path, problems: 
         time_required=spec.time_required,
         assigned=spec.assigned,
         unassigned=frozenset(spec.unassigned),
+        after_bind=spec.after_bind,
+        actual=spec.actual,
         needs=tuple(spec.needs),
         wait_s=spec.wait,
         marks=spec.marks,

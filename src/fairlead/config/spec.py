@@ -145,6 +145,21 @@ class AssignSpec(_Spec, frozen=True):
     unassigned: Annotated[list[str], _doc("Values of it that mean: not yet. An empty one: it is not there.")] = field(
         default_factory=lambda: ["false"]
     )
+    after_bind: Annotated[
+        bool,
+        _doc(
+            "Whether the scheduler may write device, time and assigned after it has bound the pod. "
+            "false: a pod that lacks one of them is refused at once."
+        ),
+    ] = True
+    actual: Annotated[
+        str,
+        _doc(
+            "Ours to write: which devices a pod has that got others than it was promised. With it, the scheduler's "
+            "annotations are never rewritten: for schedulers that count by what they wrote.",
+            "example.com/gpu-actual",
+        ),
+    ] = ""
     needs: Annotated[list[str], _doc("Must be there, and not empty, before a container starts.")] = []
     wait: Annotated[
         Seconds, _doc("How long the kubelet is kept waiting for a pod, or for what it needs. Then: an error.", "5s")
@@ -206,7 +221,7 @@ class RuleSpec(_Spec, frozen=True):
         dict[str, str],
         _doc(
             "Environment of the container. {ids}, {indexes}, {slots}, {count} and {resource} are filled in; "
-            "with memory also {units}, {memoryMib} and {memoryPercent}; with assign also {podName}, {podNamespace}, "
+            "with memory also {units}, {memoryMib}, {memoryTotalMib} and {memoryPercent}; with assign also {podName}, {podNamespace}, "
             "{podUnits}, {assigned}, {deviceUnits}, {deviceMib}, {nodeUnits} and {annotation:KEY}.",
             {"GPUS": "{ids}"},
         ),

@@ -18,6 +18,10 @@ REST = "30s"  # the plugins that are replaced ask no GPU how it is; while all ar
 # The plugins that are replaced know no limit, and neither do pods that were written for them.
 PER_CONTAINER = 2**20
 
+# On a pod that has another GPU than it was promised. Aliyun's extender books a pod once and releases it by what its
+# annotation says then; doslab's scheduler books GPU objects. Neither sees that an annotation was changed.
+ACTUAL = "fairlead.dev/actual-device"
+
 KUBECONFIG = Flag(
     "kubeconfig", Kind.TEXT, "", help="Kubeconfig file. Left out: $KUBECONFIG, else the account of the pod."
 )

@@ -27,6 +27,7 @@ WORDS: dict[str, Callable[[Grant], str]] = {
 MEMORY_WORDS: dict[str, Callable[[Grant], str]] = {
     "units": lambda grant: ",".join(map(str, grant.units)),
     "memoryMib": lambda grant: ",".join(str(units * grant.unit_bytes // MIB) for units in grant.units),
+    "memoryTotalMib": lambda grant: str(sum(grant.units) * grant.unit_bytes // MIB),
     "memoryPercent": lambda grant: ",".join(map(str, _percents(grant))),
 }
 EACH = "{n}"

@@ -266,23 +266,23 @@ def check_ask(resource: Resource, available: Sequence[str], must: Sequence[str],
 
 
 def grant_on(
-    resource: Resource, ids: Sequence[str], devices: Sequence[DeviceId], words: Mapping[str, str], *, strict: bool
+    resource: Resource, ids: Sequence[str], shares: Mapping[DeviceId, int], words: Mapping[str, str], *, strict: bool
 ) -> Grant:
-    """The grant of slots that stand for devices chosen elsewhere. Only with `strict` must the slots be of these."""
+    """The grant of slots that stand for devices chosen elsewhere, so many units of each.
+
+    Only with `strict` must the slots be of these.
+    """
     slots = check_ids(resource, ids)
     _check_fit(resource, slots)
     condition, by_id = resource.inventory.condition, resource.inventory.by_id
-    unfit = [(d, f"{c.health}: {c.cause}") for d in devices if not (c := condition(d)).health.usable or d not in by_id]
+    unfit = [(d, f"{c.health}: {c.cause}") for d in shares if not (c := condition(d)).health.usable or d not in by_id]
     if unfit:
         raise UnfitSlots(resource.name, unfit)
-    counts = Counter([slot.device for slot in slots])
-    if set(counts) != set(devices):
-        if strict:
-            raise Elsewhere(resource.name, sorted(counts), devices)
-        each, more = divmod(len(ids), max(1, len(devices)))
-        counts = Counter({device: each + (number < more) for number, device in enumerate(devices)})
-    units = tuple(counts[device] for device in devices) if resource.unit_bytes else ()
-    found = tuple(by_id[device] for device in devices)
+    lie_on = {slot.device for slot in slots}
+    if strict and lie_on != set(shares):
+        raise Elsewhere(resource.name, sorted(lie_on), list(shares))
+    units = tuple(shares.values()) if resource.unit_bytes else ()
+    found = tuple(by_id[device] for device in shares)
     return Grant(resource.name, tuple([slot.id for slot in slots]), found, resource.unit_bytes, units, words)
 
 

@@ -27,6 +27,8 @@ class Assign(Struct, frozen=True):
     time_required: bool = False
     assigned: str = ""  # says that the pod has its devices
     unassigned: frozenset[str] = frozenset({"false"})  # values of it that mean "not yet"; "": it is not there
+    after_bind: bool = True  # whether these may still be written when the pod is bound to its node
+    actual: str = ""  # ours: what a pod has if it is not what it was promised; then no promise is ever rewritten
     needs: tuple[str, ...] = ()  # must be there, and not empty, before a container starts
     wait_s: float = 5.0
     marks: Mapping[str, str] = {}
@@ -38,4 +40,5 @@ class Assign(Struct, frozen=True):
     @property
     def keys(self) -> frozenset[str]:
         """The annotations that are read."""
-        return frozenset({self.device, self.per_container, self.time, self.assigned, *self.needs, *self.marks} - {""})
+        named = {self.device, self.per_container, self.time, self.assigned, self.actual}
+        return frozenset({*named, *self.needs, *self.marks} - {""})

@@ -3,7 +3,8 @@
 The kubelet names neither pod nor container; it says how many units it needs. It admits one pod after the other, and the
 containers of a pod in their order, init containers first. So the question is for, in this order: the pod whose init
 container has the very slots that are asked for again; the pod whose admission is under way; the pod that came to the
-node first, and whose device has room. How pods are read stands in `promise`. Pure.
+node first, and whose device has room. If that one was promised nothing that can be read, it is refused: the next in
+the order has not been asked for yet. How pods are read stands in `promise`. Pure.
 """
 
 from __future__ import annotations
@@ -28,22 +29,34 @@ class Match(Struct, frozen=True):
     seeker: Seeker
     want: Want
     rivals: tuple[Seeker, ...] = ()  # they ask for as much, of other devices, and come later
-    before: tuple[Seeker, ...] = ()  # they ask for as much, were promised it earlier, and still lack something
     moved: tuple[Claim, ...] = ()  # given to this pod in truth, as its further question shows
     left: str = ""  # uid of the pod that they were given to
+    again: bool = False  # it has had this already, and the kubelet took it away: it forgot, or the pod has ended
 
 
 class Miss(Struct, frozen=True):
-    """No pod, and why. `later`: it may be otherwise in a moment."""
+    """No pod, and why. `later`: it may be otherwise in a moment. `uid`: the pod that is taken to be asked for."""
 
     reason: str
     later: bool = True
+    uid: str = ""
+    unseen: bool = False  # no pod is known that asks for so much: it may only be one that is not known yet
 
 
 def match(
-    seekers: Sequence[Seeker], claims: Claims, amount: int, slots: Sequence[SlotId] = (), room: Room | None = None
+    seekers: Sequence[Seeker],
+    claims: Claims,
+    amount: int,
+    slots: Sequence[SlotId] = (),
+    room: Room | None = None,
+    *,
+    refused: AbstractSet[str] = frozenset(),
+    keep: bool = False,
 ) -> Match | Miss:
-    """`seekers` in their order. `slots`: those that the container will have in any case. `room`: None: any."""
+    """`seekers` in their order. `slots`: those that the container will have in any case. `room`: None: any.
+
+    `refused`: uids of pods that were refused a moment ago, and ask no more. `keep`: promises are not rewritten.
+    """
     first = _again(seekers, claims, amount, slots) or _next_of(claims.latest, seekers, claims, amount, slots)
     if first is not None:
         return _with_room(first, claims, room)
@@ -51,30 +64,37 @@ def match(
         return Miss(f"no pod asks for {amount}, and before that for what it uses again")
     full: list[Miss] = []
     found: list[tuple[Seeker, Want]] = []
-    lacking: list[Seeker] = []
+    faulty: Seeker | None = None
     for seeker in seekers:
-        want = _next(seeker, claims, amount, slots)
+        want = _next(seeker, claims, amount, slots) if seeker.uid not in refused else None
         if want is None:
             continue
+        if not found and seeker.fault is not None:
+            # The kubelet asks for this one first. To pass it over would give it what a later pod was promised.
+            faulty = seeker
+            break
         if seeker.fault is not None:
-            lacking.append(seeker)
-        elif not found and room is not None and (miss := check_room(seeker, want, claims, room)) is not None:
-            full.append(miss)
-        else:
-            found.append((seeker, want))
+            continue
+        if not found and room is not None and (miss := check_room(seeker, want, claims, room)) is not None:
+            other = _elsewhere(seeker, want, seekers, claims, room) if keep else None
+            if other is None:
+                full.append(miss)
+                continue
+            want = other
+        found.append((seeker, want))
     if found:
         seeker, want = found[0]
-        rivals = tuple(other for other, its in found[1:] if its.devices != want.devices)
-        before = tuple(s for s in lacking if s.fault and s.fault.later and s.plan[0] and s.order < seeker.order)
-        return Match(seeker, want, rivals, before)
-    other = _move(claims.latest, seekers, claims, amount, slots) or _repeat(seekers, claims, amount, slots)
-    if other is not None and isinstance(fits := _with_room(other, claims, room), Match):
+        return Match(seeker, want, tuple(other for other, its in found[1:] if its.devices != want.devices))
+    other_match = _move(claims.latest, seekers, claims, amount, slots) or _repeat(seekers, claims, amount, slots)
+    if other_match is not None and isinstance(fits := _with_room(other_match, claims, room), Match):
         return fits
-    if full or lacking:
-        told = [miss.reason for miss in full] + [f"{s.pod}: {s.fault.text}" for s in lacking if s.fault]
-        return Miss(some(told, 3), later=bool(full) or any(s.fault and s.fault.later for s in lacking))
-    others = [f"{seeker.pod} asks for {want.amount}" for seeker in seekers if (want := seeker.next(claims))]
-    return Miss(f"no pod asks for {amount}" + (f"; {some(others, 3)}" if others else ""))
+    if faulty is not None and faulty.fault is not None:
+        told = [f"{faulty.pod}: {faulty.fault.text}", *(miss.reason for miss in full)]
+        return Miss(some(told, 3), later=faulty.fault.later, uid=faulty.uid)
+    if full:
+        return Miss(some([miss.reason for miss in full], 3), uid=full[0].uid)
+    others = [f"{s.pod} asks for {want.amount}" for s in seekers if s.open and (want := s.next(claims))]
+    return Miss(f"no pod asks for {amount}" + (f"; {some(others, 3)}" if others else ""), unseen=True)
 
 
 def _next(seeker: Seeker, claims: Claims, amount: int, slots: Sequence[SlotId]) -> Want | None:
@@ -164,7 +184,7 @@ def _repeat(seekers: Sequence[Seeker], claims: Claims, amount: int, slots: Seque
         for want in seeker.wants:
             claim = claims.get((seeker.uid, want.container))
             if want.amount == amount and claim is not None and not claim.slots and _goes_on(given, slots):
-                return Match(seeker, _follow(seeker, want, given))
+                return Match(seeker, _follow(seeker, want, given), again=True)
     return None
 
 
@@ -181,12 +201,40 @@ def _with_room(found: Match, claims: Claims, room: Room | None) -> Match | Miss:
 
 def check_room(seeker: Seeker, want: Want, claims: Claims, room: Room) -> Miss | None:
     """A promise that the device cannot keep: whoever made it has counted otherwise than the kubelet."""
-    for device, units in share(want.amount, want.devices).items():
+    for device, units in share(want.amount, want.devices, want.parts).items():
         used = claims.load(device)
         if used + units - min(units, claims.spare(seeker.uid, device)) > room.get(device, 0):
             has = f"{device} has {room.get(device, 0)}, and pods hold {used} of them"
-            return Miss(f"{seeker.pod}: {units} units do not fit: {has}")
+            return Miss(f"{seeker.pod}: {units} units do not fit: {has}", uid=seeker.uid)
     return None
+
+
+def _elsewhere(seeker: Seeker, want: Want, seekers: Sequence[Seeker], claims: Claims, room: Room) -> Want | None:
+    """Another device for a pod whose own is full because of pods that got others than they were promised.
+
+    What those were promised is free in truth. It is taken only if it has room for all that were promised a part of it.
+    """
+    if seeker.form is not Form.ONE or len(want.devices) != 1 or claims.of(seeker.uid):
+        return None
+    astray = [s for s in seekers if s.form is Form.ONE and is_astray(s, claims)]
+    if not any(want.devices == claim.devices for s in astray for claim in claims.of(s.uid)):
+        return None
+    for device in dict.fromkeys(device for s in astray for devices in s.plan for device in devices):
+        waiting = sum(
+            other.footprint(other.plan).get(device, 0)
+            for other in seekers
+            if other.open and other.uid != seeker.uid and other.fault is None and other.next(claims) is not None
+        )
+        need = seeker.footprint([(device,)] * len(seeker.wants))[device]
+        if claims.load(device) + waiting + need <= room.get(device, 0):
+            return replace(want, devices=(device,))
+    return None
+
+
+def is_astray(seeker: Seeker, claims: Claims) -> bool:
+    """Whether a container of it was told other devices than it was promised."""
+    mine = ((claims.get((seeker.uid, want.container)), want) for want in seeker.wants)
+    return any(claim is not None and (claim.devices, claim.parts) != (want.devices, want.parts) for claim, want in mine)
 
 
 def choose_slots(
@@ -214,7 +262,7 @@ def choose_slots(
         has = dict.fromkeys(want.devices, 0)
         for device in want.devices:
             has[device] = sum(slot.id in taken for slot in slots_of.get(device, ()))
-        for device, units in share(want.amount, want.devices).items():
+        for device, units in share(want.amount, want.devices, want.parts).items():
             take(device, units - has[device])
     for device in (*want.devices, *(() if strict else sorted(slots_of.keys() - set(want.devices)))):
         take(device, want.amount)

@@ -19,6 +19,9 @@ class Claim(Struct, frozen=True):
     slots: frozenset[SlotId]
     devices: tuple[DeviceId, ...]  # what the container was told
     at_s: float
+    parts: tuple[int, ...] = ()  # units of each of them; empty: equal parts
+    maybe: tuple[DeviceId, ...] = ()  # or it was told one of these: each counts in full until that is known
+    rivals: bool = False  # other pods asked for as much, of other devices
     init: bool = False  # it ends before the others begin, and they use its slots again
     sure: bool = False  # the kubelet has said that this container has these slots
     blunt: bool = False  # given without a question for a preference: it says nothing of what is asked for next
@@ -139,8 +142,10 @@ class Claims:
                 self._by_slot[slot] = claim
 
 
-def share(units: int, devices: Sequence[DeviceId]) -> dict[DeviceId, int]:
-    """How many units lie on each device that a container was told."""
+def share(units: int, devices: Sequence[DeviceId], parts: Sequence[int] = ()) -> dict[DeviceId, int]:
+    """How many units lie on each device that a container was told. `parts`: as written, where that makes the sum."""
+    if len(parts) == len(devices) and sum(parts) == units:
+        return dict(zip(devices, parts, strict=True))
     each, more = divmod(units, max(1, len(devices)))
     return {device: each + (number < more) for number, device in enumerate(devices)}
 
@@ -155,6 +160,6 @@ def _units(claims: Sequence[Claim]) -> dict[DeviceId, int]:
         if again:
             amount = len(claim.slots - seen)
             seen |= claim.slots
-        for device, units in share(amount, claim.devices).items():
+        for device, units in (*share(amount, claim.devices, claim.parts).items(), *((d, amount) for d in claim.maybe)):
             total[device] = total.get(device, 0) + units
     return total

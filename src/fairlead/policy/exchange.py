@@ -2,7 +2,9 @@
 
 A container cannot be moved to another device once it has begun. But a promise can: pods of the same amounts that have
 each other's devices are right as soon as their annotations say so, and one that has nothing yet can be promised what is
-left. Only what would promise more of a device than it has is wrong, and told. Pure.
+left. Only what would promise more of a device than it has is wrong, and told.
+
+Some schedulers count by what they wrote, and do not see that it was changed. Theirs is never rewritten. Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from fairlead.model.names import DeviceId
+from fairlead.policy.assign import is_astray
 from fairlead.policy.claims import Claims
 from fairlead.policy.promise import Form, Seeker
 
@@ -32,26 +35,37 @@ class Promise(Struct, frozen=True):
         return tuple(dict.fromkeys(device for devices in self.plan for device in devices))
 
 
+class Exchange(Struct, frozen=True):
+    done: tuple[Seeker, ...] = ()  # have what they were promised, and are not marked
+    promises: tuple[Promise, ...] = ()  # shall be promised something else
+    wrong: tuple[Promise, ...] = ()  # have something else than they were promised, and that stays so
+    unknown: tuple[Promise, ...] = ()  # nothing says which of two devices they have
+
+
 def exchange(
-    seekers: Sequence[Seeker], admitted: Iterable[Seeker], claims: Claims, room: Room
-) -> tuple[tuple[Seeker, ...], tuple[Promise, ...], tuple[Promise, ...]]:
-    """Those of the admitted that have what they were promised, and are not marked; new promises; what stays wrong."""
+    seekers: Sequence[Seeker], admitted: Iterable[Seeker], claims: Claims, room: Room, *, keep: bool = False
+) -> Exchange:
+    """What follows from what the admitted have. `keep`: no promise is rewritten; what is not as promised is wrong."""
     done: list[Seeker] = []
     astray: dict[str, tuple[Seeker, Plan]] = {}
     wrong: list[Promise] = []
+    unknown: list[Promise] = []
     for seeker in admitted:
         has = _has(seeker, claims)
-        if has == seeker.plan:
+        maybe = tuple(dict.fromkeys(device for claim in claims.of(seeker.uid) for device in claim.maybe))
+        if maybe:
+            unknown.append(Promise(seeker, (maybe,)))
+        elif has == seeker.plan and not is_astray(seeker, claims):
             if seeker.open:
                 done.append(seeker)
-        elif not all(seeker.plan):
-            continue  # it was promised nothing that can be read
-        elif seeker.form is Form.ONE and len(set(has)) > 1:
+        elif not all(seeker.plan) and len(room) == 1:
+            continue  # it was promised nothing, and there is no other device that it could have meant
+        elif keep or has == seeker.plan or not all(seeker.plan) or (seeker.form is Form.ONE and len(set(has)) > 1):
             wrong.append(Promise(seeker, has))
         else:
             astray[seeker.uid] = (seeker, has)
     if not astray:
-        return tuple(done), (), tuple(wrong)
+        return Exchange(tuple(done), (), tuple(wrong), tuple(unknown))
     targets = {uid: has for uid, (_, has) in astray.items()}
     idle = [s for s in seekers if s.open and s.fault is None and not claims.of(s.uid)]
     left = _pass_on(astray, idle, targets)
@@ -70,7 +84,7 @@ def exchange(
         for seeker in seekers
         if (target := targets.get(seeker.uid)) is not None
     ]
-    return tuple(done), tuple(promises), tuple(wrong)
+    return Exchange(tuple(done), tuple(promises), tuple(wrong), tuple(unknown))
 
 
 def _has(seeker: Seeker, claims: Claims) -> Plan:
@@ -143,6 +157,6 @@ def _fits(
             total[device] = total.get(device, 0) + units
     for claim in claims:
         if claim.uid not in here:
-            for device in claim.devices:
-                total[device] = total.get(device, 0) + claim.amount // len(claim.devices)
+            for device in dict.fromkeys((*claim.devices, *claim.maybe)):
+                total[device] = total.get(device, 0) + Claims([claim]).load(device)
     return all(total.get(device, 0) <= room.get(device, 0) for devices in where for device in devices)

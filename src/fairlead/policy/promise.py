@@ -19,11 +19,12 @@ from fairlead.model.errors import InvalidQuantity, some
 from fairlead.model.names import DeviceId, ResourceName
 from fairlead.model.pod import Container, Pod
 from fairlead.model.quantity import AMOUNT_MAX, parse_quantity
-from fairlead.policy.claims import Claims, share
+from fairlead.policy.claims import Claim, Claims, share
 
 TIME_DIGITS_MAX = 20
 NEVER: int = 10**TIME_DIGITS_MAX  # later than any time that can be written
 TEXT_MAX = 4096  # a longer list of devices is no list of devices
+Told = tuple[tuple[DeviceId, ...], tuple[int, ...]]  # devices, and units of each; no units: equal parts
 WAITS = frozenset({"", "Pending"})  # phases of a pod that may still be admitted
 
 
@@ -43,13 +44,15 @@ class Want(Struct, frozen=True):
     devices: tuple[DeviceId, ...] = ()
     init: bool = False  # it ends before the others begin, and they use its slots again
     number: int = -1  # as people count containers; init containers have none
+    parts: tuple[int, ...] = ()  # units of each device; empty: equal parts
 
 
 class Fault(Struct, frozen=True):
-    """Why a pod cannot be served. `later`: somebody may still write what is missing."""
+    """Why a pod cannot be served. `later`: what is missing may still be written. `absent`: it was promised nothing."""
 
     text: str
     later: bool = False
+    absent: bool = False
 
 
 class Seeker(Struct, frozen=True, dict=True):
@@ -57,10 +60,11 @@ class Seeker(Struct, frozen=True, dict=True):
 
     pod: Pod
     wants: tuple[Want, ...]
-    order: tuple[int, int, float, str, str]
+    order: tuple[int, float, int, str, str]
     open: bool = True  # the scheduler's annotations do not say that it has its devices
     fault: Fault | None = None
     form: Form = Form.ONE
+    actual: Mapping[str, Told] = {}  # by container: what it was told, where that is not what it was promised
 
     @cached_property
     def amounts(self) -> frozenset[int]:
@@ -86,6 +90,11 @@ class Seeker(Struct, frozen=True, dict=True):
         """Where each container shall have its units."""
         return tuple(want.devices for want in self.wants)
 
+    @property
+    def told(self) -> tuple[tuple[DeviceId, ...], ...]:
+        """What its containers were told, as far as its annotations say."""
+        return tuple(self.actual.get(want.container, (want.devices, ()))[0] for want in self.wants)
+
     def want(self, container: str) -> Want | None:
         return next((want for want in self.wants if want.container == container), None)
 
@@ -94,17 +103,20 @@ class Seeker(Struct, frozen=True, dict=True):
         if self.pod.phase not in WAITS:
             return None
         uid = self.pod.uid
-        for want in self.wants:
+        found: Want | None = None
+        for want in reversed(self.wants):
             if (uid, want.container) not in claims:
-                return want
-        return None
+                found = want
+            elif not want.init:
+                break  # it asks for its containers in order: those before have had theirs, before us perhaps
+        return found
 
     def footprint(self, plan: Sequence[Sequence[DeviceId]]) -> dict[DeviceId, int]:
         """What it takes of each device under a plan: init containers one after the other, the rest at once."""
         lasting: dict[DeviceId, int] = {}
         first: dict[DeviceId, int] = {}
         for want, devices in zip(self.wants, plan, strict=True):
-            for device, units in share(want.amount, devices).items():
+            for device, units in share(want.amount, devices, want.parts).items():
                 if want.init:
                     first[device] = max(first.get(device, 0), units)
                 else:
@@ -120,7 +132,8 @@ def read_pod(
     `whole`: a unit is a whole device, so a container of two units has two of them.
     """
     faults: list[Fault] = []
-    order = (pod.arrived, _time(pod, assign, faults), pod.created_s, pod.namespace, pod.name)
+    # The kubelet sorts pods that it learns of together by their creation, to the second.
+    order = (pod.arrived, pod.created_s, _time(pod, assign, faults), pod.namespace, pod.name)
     wants = tuple(_wants(pod, resource, faults))
     if not wants:
         return None
@@ -148,11 +161,12 @@ def read_pod(
     said = pod.annotations.get(assign.assigned, "") if assign.assigned else ""
     is_open = not assign.assigned or said in assign.unassigned
     if not is_open and not said:
-        faults.append(Fault(f"its annotation {assign.assigned} is not there", later=True))
+        faults.append(_lacks(assign.assigned, assign))
         is_open = True
-    # What nobody will mend by waiting is told first.
-    first = min(faults, key=lambda fault: fault.later, default=None)
-    return Seeker(pod, wants, order, open=is_open and not pod.deleting, fault=first, form=form)
+    # What no wait will mend is told first, and what is written wrongly before what is not written.
+    first = min(faults, key=lambda fault: (fault.later, fault.absent), default=None)
+    actual = read_actual(pod.annotations.get(assign.actual, ""), wants, names) if assign.actual else {}
+    return Seeker(pod, wants, order, is_open and not pod.deleting, first, form, actual)
 
 
 def write_plan(
@@ -163,7 +177,7 @@ def write_plan(
         return None
     if seeker.form is Form.EACH:
         spread = {
-            str(want.number): {words[device]: units for device, units in share(want.amount, devices).items()}
+            str(want.number): {words[d]: units for d, units in share(want.amount, devices, want.parts).items()}
             for want, devices in zip(seeker.wants, plan, strict=True)
             if want.number >= 0
         }
@@ -206,13 +220,17 @@ def _amount(container: Container, resource: ResourceName, faults: list[Fault]) -
     return amount
 
 
+def _lacks(key: str, assign: Assign) -> Fault:
+    return Fault(f"its annotation {key} is not there", later=assign.after_bind, absent=True)
+
+
 def _time(pod: Pod, assign: Assign, faults: list[Fault]) -> int:
     """A time that cannot be read is the latest: who is written wrongly does not go before others."""
     text = pod.annotations.get(assign.time, "") if assign.time else ""
     if text.isascii() and text.isdigit() and len(text) <= TIME_DIGITS_MAX:
         return int(text)
     if not text and assign.time_required:
-        faults.append(Fault(f"its annotation {assign.time} is not there", later=True))
+        faults.append(_lacks(assign.time, assign))
     return NEVER
 
 
@@ -238,7 +256,7 @@ def _fill_row(wants: Sequence[Want], devices: Sequence[DeviceId]) -> tuple[Want,
 
 def _devices(text: str, assign: Assign, names: Mapping[str, DeviceId], faults: list[Fault]) -> tuple[DeviceId, ...]:
     if not text:
-        faults.append(Fault(f"its annotation {assign.device} is not there", later=True))
+        faults.append(_lacks(assign.device, assign))
         return ()
     if len(text) > TEXT_MAX:
         faults.append(Fault(f"its annotation {assign.device} has {len(text)} characters"))
@@ -262,23 +280,63 @@ def _fill_each(
     key = assign.per_container
     try:
         raw: Any = json.loads(text) if len(text) <= TEXT_MAX else None
-        parts: dict[int, tuple[str, ...]] = {int(number): tuple(spread.keys()) for number, spread in raw.items()}
+        parts = {int(number): {word: _units(units) for word, units in spread.items()} for number, spread in raw.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         faults.append(Fault(f"its annotation {key} is not JSON of the form {{container: {{device: units}}}}"))
         return _fill(wants, ())
-    unknown = sorted({word for words in parts.values() for word in words if word not in names})
+    unknown = sorted({word for spread in parts.values() for word in spread if word not in names})
     if unknown:
         known = some(sorted(names)) or "none"
         faults.append(Fault(f"its annotation {key} names {unknown[0]!r:.60}; this node has {known}"))
         return _fill(wants, ())
-    # Nobody counts init containers: theirs is the first device that the pod has.
+    # No scheduler counts init containers: theirs is the first device that the pod has.
     first = next((names[word] for number in sorted(parts) if number >= 0 for word in parts[number]), None)
-    plan = []
+    filled = []
     for want in wants:
-        devices = tuple(names[word] for word in parts.get(want.number, ())) if want.number >= 0 else ()
+        spread = parts.get(want.number, {}) if want.number >= 0 else {}
+        devices, units = tuple(names[word] for word in spread), tuple(spread.values())
         if want.number < 0 and first is not None:
-            devices = (first,)
+            devices, units = (first,), ()
         if not devices:
             faults.append(Fault(f"its annotation {key} names no device for container {want.container}"))
-        plan.append(devices)
-    return _with(wants, plan)
+        elif units and sum(units) != want.amount:
+            told = f"gives container {want.container} {sum(units)} units, which asks for {want.amount}"
+            faults.append(Fault(f"its annotation {key} {told}"))
+        filled.append(replace(want, devices=devices, parts=units if len(units) > 1 else ()))
+    return tuple(filled)
+
+
+def _units(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= AMOUNT_MAX:
+        raise ValueError(value)
+    return value
+
+
+# --- What pods have in truth ------------------------------------------------------------------------------------------
+
+
+def read_actual(text: str, wants: Sequence[Want], names: Mapping[str, DeviceId]) -> dict[str, Told]:
+    """What we wrote on a pod that has other devices than it was promised. What cannot be read is left out."""
+    try:
+        raw: Any = json.loads(text) if 0 < len(text) <= TEXT_MAX else {}
+        spreads = {name: {names[word]: _units(units) for word, units in spread.items()} for name, spread in raw.items()}
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        return {}
+    amounts = {want.container: want.amount for want in wants}
+    return {
+        name: (tuple(spread), tuple(spread.values()) if len(spread) > 1 else ())
+        for name, spread in spreads.items()
+        if sum(spread.values()) == amounts.get(name)
+    }
+
+
+def write_actual(claims: Iterable[Claim], words: Mapping[DeviceId, str]) -> str:
+    """{"main": {"1": 4}}: container main has 4 units of device 1."""
+    spreads = {
+        claim.container: {
+            words.get(device, device): units
+            for device, units in share(claim.amount, claim.devices, claim.parts).items()
+        }
+        for claim in claims
+    }
+    return json.dumps(spreads, separators=(",", ":"), sort_keys=True)

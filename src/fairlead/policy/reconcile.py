@@ -15,12 +15,14 @@ from msgspec.structs import replace
 from fairlead.model.names import DeviceId, SlotId
 from fairlead.policy.claims import Claim, Claims
 from fairlead.policy.exchange import Promise, exchange
-from fairlead.policy.promise import Seeker
+from fairlead.policy.promise import Seeker, Want
 
 GRACE_S = 10.0  # an admission that is not seen by then has failed on something else
 
 Holder = tuple[str, str, str]  # namespace, pod, container
 Held = Mapping[Holder, frozenset[SlotId]]
+# Of a container: devices, units of each, and what it may be instead.
+Known = tuple[tuple[DeviceId, ...], tuple[int, ...], tuple[DeviceId, ...]]
 
 
 class Outcome(Struct, frozen=True):
@@ -28,6 +30,7 @@ class Outcome(Struct, frozen=True):
     done: tuple[Seeker, ...] = ()  # have all that they asked for, where they were promised it
     promises: tuple[Promise, ...] = ()  # pods whose annotations must say otherwise than they do
     wrong: tuple[Promise, ...] = ()  # have other devices than they were promised, and nothing can be done about it here
+    unknown: tuple[Promise, ...] = ()  # what they were promised, or these: nothing says which
     mistaken: tuple[tuple[Seeker, str], ...] = ()  # were told the name and annotations of another pod, by its uid
     lost: tuple[Claim, ...] = ()  # nobody has the slots: the admission failed
     strangers: tuple[Holder, ...] = ()  # hold slots, and are not known here (yet)
@@ -41,17 +44,25 @@ def reconcile(
     room: Mapping[DeviceId, int],
     now_s: float,
     grace_s: float = GRACE_S,
+    *,
+    keep: bool = False,
 ) -> Outcome:
-    """`grace_s`: 0 when the kubelet asks for another pod, for then it has ended with all but the latest."""
+    """`grace_s`: 0 when the kubelet asks for another pod, for then it has ended with all but the latest.
+
+    `room`: the devices, and how many units each has. `keep`: promises are never rewritten.
+    """
     here = {seeker.uid: seeker for seeker in seekers}
     new = Claims()
-    strangers = _confirm(new, claims, seekers, held, device_of, now_s)
+    strangers = _confirm(new, claims, seekers, held, device_of, tuple(room), now_s)
     lost, loose = [], []
     for claim in claims:
         owner = new.holder_of(claim.slots)
         known = new.get(claim.key)
         if known is not None and (not claim.slots or claim.slots <= known.slots):
             continue  # confirmed
+        if owner is None and claim.slots and claim.uid not in here and _goes_on(claim, claims, now_s):
+            new.add(claim)  # given to a pod that was gone by then: so to another one
+            continue
         if claim.init and not claim.slots and any(other.sure for other in new.of(claim.uid)):
             continue  # it was asked for anew, and another pod's claim tells where it is
         if claim.init:
@@ -73,14 +84,14 @@ def reconcile(
     owner = new.holder_of(last.slots) if last is not None else None
     new.latest = owner.uid if owner is not None else claims.latest
     admitted = [seeker for seeker in seekers if not seeker.pod.deleting and _is_complete(seeker, new, now_s)]
-    done, promises, wrong = exchange(seekers, admitted, new, room)
+    found = exchange(seekers, admitted, new, room, keep=keep)
     mistaken = tuple(
         (seeker, claim.words)
         for seeker in admitted
         for claim in new.of(seeker.uid)
         if claim.words and claim.words != seeker.uid
     )
-    return Outcome(new, done, promises, wrong, mistaken, tuple(lost), tuple(strangers))
+    return Outcome(new, found.done, found.promises, found.wrong, found.unknown, mistaken, tuple(lost), tuple(strangers))
 
 
 # --- What the kubelet shows -------------------------------------------------------------------------------------------
@@ -92,10 +103,12 @@ def _confirm(
     seekers: Sequence[Seeker],
     held: Held,
     device_of: Mapping[SlotId, DeviceId],
+    devices: Sequence[DeviceId],
     now_s: float,
 ) -> list[Holder]:
     by_name = {(seeker.pod.namespace, seeker.pod.name): seeker for seeker in seekers}
     here = {seeker.uid for seeker in seekers}
+    any_of = devices if _is_foreign(claims, by_name, held, device_of) else ()
     strangers = []
     for holder, listed in held.items():
         namespace, pod, container = holder
@@ -111,14 +124,20 @@ def _confirm(
         if seeker is None or want is None or len(slots) != want.amount or (before and _is_of_another(before, here)):
             strangers.append(holder)
             if before is None:
-                devices = tuple(sorted({device_of[slot] for slot in slots if slot in device_of}))
-                before = Claim("", container, slots, devices, now_s)
+                told, parts, maybe = _by_slots(slots, device_of, any_of)
+                before = Claim("", container, slots, told, now_s, parts=parts, maybe=maybe)
             uid = before.uid if before.sure and before.uid not in here and before.uid else f"{namespace}/{pod}"
             new.add(replace(before, uid=uid, container=container, slots=slots, init=False, sure=True))
             continue
-        devices = before.devices if before is not None else _told(seeker, container, slots, device_of)
-        at_s, words = (before.at_s, before.words) if before is not None else (now_s, "")
-        new.add(Claim(seeker.uid, container, slots, devices, at_s, init=want.init, sure=True, words=words))
+        claim = Claim(seeker.uid, container, slots, (), now_s, init=want.init, sure=True)
+        if before is not None:
+            claim = replace(claim, at_s=before.at_s, words=before.words, devices=before.devices, parts=before.parts)
+        if before is None or before.maybe:
+            told, parts, maybe = _told(seeker, want, _devices(slots, device_of), seekers, any_of)
+            if not told:
+                told, parts, maybe = _by_slots(slots, device_of, any_of)
+            claim = replace(claim, devices=told, parts=parts, maybe=maybe)
+        new.add(claim)
     return strangers
 
 
@@ -127,20 +146,61 @@ def _is_of_another(claim: Claim, here: set[str]) -> bool:
     return claim.sure and claim.uid not in here and "/" not in claim.uid
 
 
-def _told(
-    seeker: Seeker, container: str, slots: frozenset[SlotId], device_of: Mapping[SlotId, DeviceId]
-) -> tuple[DeviceId, ...]:
-    """What a container was told before we were started.
+def _devices(slots: frozenset[SlotId], device_of: Mapping[SlotId, DeviceId]) -> tuple[DeviceId, ...]:
+    return tuple(sorted({device_of[slot] for slot in slots if slot in device_of}))
 
-    One that another plugin has served is marked, and was told what its annotation says. One that is not marked yet was
-    served by an earlier daemon of ours, which chose slots of the device that it told.
+
+def _by_slots(slots: frozenset[SlotId], device_of: Mapping[SlotId, DeviceId], any_of: Sequence[DeviceId]) -> Known:
+    """What a container was told that nothing else speaks of. `any_of`: where slots do not say it, all there are."""
+    found = _devices(slots, device_of)
+    return (found, (), ()) if len(found) == 1 and not any_of else ((), (), tuple(any_of or found))
+
+
+def _is_foreign(
+    claims: Claims, by_name: Mapping[tuple[str, str], Seeker], held: Held, device_of: Mapping[SlotId, DeviceId]
+) -> bool:
+    """Whether some container has slots of another device than it was told.
+
+    Plugins that this one replaces do not look at the ids. Where their pods have taken the slots of a device, ours get
+    slots of another one. So here ids do not say which device a container has.
     """
-    want = seeker.want(container)
-    promised = want.devices if want is not None else ()
-    found = tuple(sorted({device_of[slot] for slot in slots if slot in device_of}))
-    if not seeker.open or len(found) != max(1, len(promised)):
-        return promised
-    return promised if set(found) == set(promised) else found
+    for (namespace, pod, container), slots in held.items():
+        seeker, before = by_name.get((namespace, pod)), claims.holder_of(slots)
+        want = seeker.want(container) if seeker is not None else None
+        if before is not None and not before.maybe:
+            told = before.devices
+        elif seeker is not None and want is not None and (container in seeker.actual or not seeker.open):
+            told = seeker.actual.get(container, (want.devices, ()))[0]
+        else:
+            continue
+        if told and set(told) != set(_devices(slots, device_of)):
+            return True
+    return False
+
+
+def _told(
+    seeker: Seeker, want: Want, found: tuple[DeviceId, ...], seekers: Sequence[Seeker], any_of: Sequence[DeviceId]
+) -> Known:
+    """What a container was told before we were started. No devices: it was promised nothing.
+
+    What an earlier daemon wrote about it is the truth. One that is marked was told what its annotation says, by that
+    daemon or another plugin. One that is not marked yet was served by an earlier daemon of ours, which chose slots of
+    the device that it told, unless there were none: then it is known only if both agree, or if there is a pod that it
+    must have been taken for. `any_of`: where slots do not say it, all devices there are.
+    """
+    if (actual := seeker.actual.get(want.container)) is not None:
+        return (*actual, ())
+    if not seeker.open or not want.devices or set(found) == set(want.devices):
+        return want.devices, want.parts, ()
+    alike = any(
+        (other.amount, set(other.devices)) == (want.amount, set(found))
+        for rival in seekers
+        if rival.uid != seeker.uid
+        for other in rival.wants
+    )
+    if alike and not any_of and len(found) == len(want.devices):
+        return found, (), ()
+    return want.devices, want.parts, tuple(device for device in any_of or found if device not in want.devices)
 
 
 # --- What it does not show --------------------------------------------------------------------------------------------
@@ -151,6 +211,11 @@ def _is_over(claim: Claim, seeker: Seeker, now_s: float, grace_s: float) -> bool
     if claim.sure:
         return seeker.pod.deleting
     return now_s - claim.at_s > grace_s
+
+
+def _goes_on(claim: Claim, claims: Claims, now_s: float) -> bool:
+    """Whether it is of the admission that may still be under way."""
+    return not claim.sure and claim.uid == claims.latest and now_s - claim.at_s <= GRACE_S
 
 
 def _keep_init(

@@ -6,6 +6,7 @@ No sockets and no clock that runs: every step is a call, so any order of them ca
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,27 @@ ASSIGN = Assign(
     marks={"assigned": "true"},
     node_lock="lock",
 )
+KEEP = replace(ASSIGN, actual="actual", after_bind=False)  # its scheduler counts by what it wrote
+
+
+class Extender:
+    """The books of a scheduler that takes a pod in once, and releases it by what its annotation says at its end.
+
+    As Aliyun's does: the change of a known pod is ignored.
+    """
+
+    def __init__(self, cards: Iterable[str], room: int) -> None:
+        self.room = room
+        self.pods: dict[str, dict[str, int]] = {card: {} for card in cards}  # units by card and uid
+
+    def free(self, card: str) -> int:
+        return self.room - sum(self.pods[card].values())
+
+    def book(self, pod: Pod, units: int) -> None:
+        self.pods[pod.annotations["card"]][pod.uid] = units
+
+    def release(self, pod: Pod) -> None:
+        self.pods.get(pod.annotations.get("card", ""), {}).pop(pod.uid, None)
 
 
 def make_cards(count: int = CARDS, room: int = ROOM) -> Resource:
@@ -77,12 +99,14 @@ class Given:
 class Node:
     def __init__(self, seed: int = 0, resource: Resource | None = None) -> None:
         self.resource = resource or make_cards()
+        self.extender = Extender((device.index for device in self.resource.inventory.devices), ROOM)
         self.rng = random.Random(seed)
         self.clock = FakeClock()
         self.api: dict[str, Pod] = {}  # what the API server has
         self.ledger: dict[str, dict[str, Given]] = {}  # by uid, then container
         self.names: dict[str, Pod] = {}  # pods that the kubelet knows
         self.refused: dict[str, str] = {}
+        self.foreign: set[str] = set()  # served by another plugin
         self.facts: list[tuple[str, dict[str, Any]]] = []
         self.problems: dict[str, str] = {}
         self.unlocked: list[str] = []
@@ -104,11 +128,28 @@ class Node:
         )
         self.to_write = {}
         marker: Any = SimpleNamespace(set=self._order, unlock=self.unlocked.append)
-        self.assigner._marker = marker
+        self.assigner._marker = self.assigner._settler.marker = marker
+        pods: Any = self.assigner.pods
+        pods.check = self._read
         assert self.resource.assign is not None
         self.assigner.read([self.resource.assign])
         self.assigner.tell([self.resource])
         self.sync()
+
+    async def restart(self) -> None:
+        await self.calm()
+        self.start()
+
+    async def calm(self) -> None:
+        """Before the daemon is started anew, one that three rare things have come to at once gets its mark.
+
+        On a node where another plugin has given ids away, a pod that was taken for another one may have ids that agree
+        with its own annotation by chance. Until it is marked nothing says that it was told something else.
+        """
+        says = {uid: pod.annotations.get("card") for uid, pod in self.api.items()}
+        told = [(uid, given.told) for uid, mine in self.ledger.items() for given in mine.values()]
+        if self.foreign and any(says.get(uid) not in cards for uid, cards in told):
+            await self.settle()
 
     def _note(self, topic: str, problem: str) -> None:
         self.problems[topic] = problem
@@ -126,11 +167,16 @@ class Node:
 
     def sync(self) -> None:
         """The watch tells everything."""
-        self.assigner.pods.latest.set(PodsNow(dict(self.api), complete=True))
+        now_s = self.clock.monotonic()
+        self.assigner.pods.latest.set(PodsNow(dict(self.api), now_s, complete=True, read_s=now_s))
+
+    async def _read(self) -> None:
+        """All pods are read from the API server."""
+        self.sync()
 
     async def verify(self, grace_s: float = GRACE_S) -> None:
         for book in self.assigner._books.values():
-            await self.assigner._reconcile(book, 1.0, grace_s=grace_s)
+            await self.assigner.verify(book, grace_s)
 
     async def settle(self) -> None:
         """Nothing happens for a while."""
@@ -160,7 +206,7 @@ class Node:
     def bind(self, shape: Shape, card: str | None = None, time: int | None = None) -> str | None:
         """A pod with a promise that can be kept. None if no card has so much room."""
         if card is None:
-            fits = [name for name, units in self.promised().items() if units + shape.most <= ROOM]
+            fits = [name for name in self.extender.pods if self._free(name) >= shape.most]
             if not fits:
                 return None
             card = self.rng.choice(fits)
@@ -173,12 +219,19 @@ class Node:
             node="n1",
             phase="Pending",
             created_s=float(number),
-            annotations={"card": card, "time": when},
+            annotations={"card": card, "time": when} if card else {},
             init_containers=tuple(_containers("init", shape.init)),
             containers=tuple(_containers("main", shape.main)),
         )
         self.api[pod.uid] = pod
+        if card in self.extender.pods:
+            self.extender.book(pod, shape.most)
         return pod.uid
+
+    def _free(self, card: str) -> int:
+        """As the scheduler counts: by its own books, or by what pods say now."""
+        assert self.resource.assign is not None
+        return self.extender.free(card) if self.resource.assign.actual else ROOM - self.promised()[card]
 
     # --- The kubelet ----------------------------------------------------------------------------------------------
 
@@ -193,10 +246,12 @@ class Node:
             }
         )
 
-    async def admit(self, uid: str, *, fail_after: int = -1, forget_after: int = -1) -> bool:
+    async def admit(self, uid: str, *, fail_after: int = -1, forget_after: int = -1, kill_at: int = -1) -> bool:
         """As the kubelet does it. `fail_after`: so many containers, then something else refuses the pod.
 
         `forget_after`: so many containers, then the kubelet is restarted before it wrote down the last of them.
+        `kill_at`: the daemon is killed between the question for that container and its Allocate, and started anew: the
+        kubelet's call fails, and so does the pod. After its last container the pod has all it needs.
         """
         pod = self.api[uid]
         self.names[uid] = pod
@@ -209,7 +264,7 @@ class Node:
                 return False
             container, init = wants[number]
             try:
-                given = await self._allocate(uid, int(container.limits[MEMORY]), init=init)
+                given = await self._allocate(uid, int(container.limits[MEMORY]), init=init, kill=number == kill_at)
             except AskRefused as refusal:
                 self.refused[uid] = str(refusal)
                 self.end(uid, "Failed")
@@ -220,13 +275,15 @@ class Node:
                 number -= 1
                 continue  # its answer was lost: the same container is asked for again
             mine[container.name] = given
+        if kill_at == len(wants):
+            await self.restart()
         if fail_after == len(wants):
             self.end(uid, "Failed")
             return False
         self.api[uid] = replace(self.api[uid], phase="Running")
         return True
 
-    async def _allocate(self, uid: str, size: int, *, init: bool) -> Given:
+    async def _allocate(self, uid: str, size: int, *, init: bool, kill: bool = False) -> Given:
         taken = {slot for containers in self.ledger.values() for given in containers.values() for slot in given.slots}
         mine = self.ledger[uid].values()
         reusable = {slot for given in mine if given.init for slot in given.slots}
@@ -245,6 +302,9 @@ class Node:
             rest = [slot for slot in free if slot not in chosen]
             chosen += self.rng.sample(rest, size - len(chosen))
         self.rng.shuffle(chosen)
+        if kill:
+            self.start()
+            raise AskRefused("the connection is gone")
         try:
             grant = await self.assigner.confirm(self.resource, chosen)
         except AskRefused:
@@ -252,16 +312,41 @@ class Node:
             raise
         return Given(frozenset(chosen), tuple(device.index for device in grant.devices), init, grant.words)
 
+    def serve_by_another_plugin(self, uid: str) -> bool:
+        """As the plugins do that ours replaces: any ids, the card that the annotation says, marked at once."""
+        pod = self.api[uid]
+        taken = {slot for containers in self.ledger.values() for given in containers.values() for slot in given.slots}
+        free = [slot.id for slot in self.resource.slots if slot.id not in taken]
+        amounts = {container.name: int(container.limits[MEMORY]) for container in pod.containers}
+        card, units = pod.annotations.get("card", ""), sum(amounts.values())
+        if pod.init_containers or units > len(free) or self.load().get(card, ROOM) + units > ROOM:
+            return False
+        self.rng.shuffle(free)
+        self.names[uid], self.ledger[uid] = pod, {}
+        self.foreign.add(uid)
+        for name, amount in amounts.items():
+            slots, free = frozenset(free[:amount]), free[amount:]
+            self.ledger[uid][name] = Given(slots, (pod.annotations["card"],), init=False)
+        self.api[uid] = replace(pod, phase="Running", annotations={**pod.annotations, "assigned": "true"})
+        return True
+
     def end(self, uid: str, phase: str = "Succeeded") -> None:
         """Its containers have ended, and the API server knows. An ended pod is not in the watch."""
         self.ledger.pop(uid, None)
         self.names.pop(uid, None)
-        self.api.pop(uid, None)
+        if (pod := self.api.pop(uid, None)) is not None:
+            self.extender.release(pod)
         assert phase
 
     def vanish(self, uid: str) -> None:
-        """Deleted by force: the API server has forgotten it, and its containers run on."""
-        self.api.pop(uid, None)
+        """Deleted by force: the API server has forgotten it, and its containers run on.
+
+        Not one that another plugin has served: then nothing would be left that says which card it has.
+        """
+        if uid in self.foreign:
+            return
+        if (pod := self.api.pop(uid, None)) is not None:
+            self.extender.release(pod)
 
     # --- What must hold -------------------------------------------------------------------------------------------
 
@@ -280,17 +365,45 @@ class Node:
         over = {card: units for card, units in self.load().items() if units > ROOM}
         assert not over, f"more was given than there is: {over}"
 
-    def check_settled(self) -> None:
-        """What a container was told, where its slots lie, what its pod says: all the same. And the pod is marked."""
+    def check_settled(self, *, ids: bool = True) -> None:
+        """What a container was told, where its slots lie, what its pod says: all the same. And the pod is marked.
+
+        `ids`: whether slots say where units are, and init containers are known. They do not where another plugin has
+        given slots away, and are not where the daemon was killed in between.
+        """
         for uid, containers in self.ledger.items():
-            if uid not in self.api or uid in self.wrong:
+            if uid not in self.api or uid in self.unknown:
                 continue
             pod = self.api[uid]
+            says = json.loads(pod.annotations.get("actual") or "{}")
+            if uid in self.wrong and not says:
+                continue
             for name, given in containers.items():
-                assert ",".join(given.told) == pod.annotations["card"], (uid, name, self.facts[-6:])
-                cards = {slot.split("-")[0] for slot in given.slots}
-                assert cards == set(given.told), (uid, name)
-            assert pod.annotations.get("assigned") == "true", (uid, self.facts[-6:])
+                if given.init and (says or not ids):
+                    continue  # the kubelet does not list it, and where it was is over
+                card = ",".join(says[name]) if name in says else pod.annotations["card"]
+                assert ",".join(given.told) == card, (uid, name, self.facts[-6:])
+                assert not ids or {slot.split("-")[0] for slot in given.slots} == set(given.told), (uid, name)
+            if pod.annotations.get("card") in self.extender.pods:
+                assert pod.annotations.get("assigned") == "true", (uid, self.facts[-6:])
+            assert bool(says) == (uid in self.wrong), (uid, says)
+
+    @property
+    def unknown(self) -> set[str]:
+        """Pods of which the daemon does not know which card they have. It counts both, and says so."""
+        claims = [claim for book in self.assigner._books.values() for claim in book.claims if claim.maybe]
+        assert all(claim.uid in self.wrong or claim.uid not in self.api for claim in claims)
+        return {claim.uid for claim in claims}
+
+    def check_known(self) -> None:
+        """What the daemon takes containers to have is what they were told."""
+        cards = {device.id: device.index for device in self.resource.inventory.devices}
+        for book in self.assigner._books.values():
+            for claim in book.claims:
+                given = self.ledger.get(claim.uid, {}).get(claim.container)
+                if given is not None and claim.slots and not claim.init:
+                    maybe = {tuple(cards[d] for d in claim.devices), *((cards[d],) for d in claim.maybe)}
+                    assert given.told in maybe, (claim, given)
 
 
 def _containers(name: str, amounts: Sequence[int]) -> Iterable[Container]:

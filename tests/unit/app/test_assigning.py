@@ -204,12 +204,51 @@ async def test_an_older_pod_that_lacks_something_is_waited_for_before_a_younger_
         assert (grant.words["podName"], grant.words["annotation:port"]) == ("old", "6")
 
 
-async def test_a_younger_pod_is_served_when_the_older_one_never_gets_what_it_needs():
+@pytest.mark.parametrize("card", ["7", ""], ids=["index", "no-index"])
+async def test_a_faulty_pod_is_refused_with_its_fault_and_the_next_one_gets_its_device(card: str):
+    async with desk() as at:
+        at.bind("faulty", 4, **({"card": card} if card else {}))
+        at.bind("good", 4, card="1", time="1")
+        await at.seen()
+        with pytest.raises(NotAssigned, match="default/faulty: its annotation card"):
+            await at.admit("faulty", 4)
+        at.server.store.remove("pods", "faulty", "default")  # the kubelet has failed it
+        assert [device.index for device in (await at.admit("good", 4)).devices] == ["1"]
+        await at.until(lambda: at.annotations("good").get("assigned") == "true")
+
+
+async def test_an_older_pod_that_never_gets_what_it_needs_is_refused_and_the_younger_one_served():
     async with desk(replace(FAST, needs=("port",))) as at:
         at.bind("old", 4, card="1", time="1")
         at.bind("young", 4, card="2", time="2", port="7")
         await at.seen()
+        with pytest.raises(NotAssigned, match="default/old: its annotation port is not there"):
+            await at.admit("old", 4)
         assert (await at.admit("young", 4)).words["podName"] == "young"
+
+
+async def test_whether_a_faulty_pod_was_refused_is_seen_before_the_next_one_is_served():
+    """The kubelet asked for the good one first, against the order. So the question after that is for the faulty one."""
+    async with desk(replace(FAST, wait_s=20.0)) as at:
+        at.bind("faulty", 4, card="7")
+        at.bind("good", 4, card="1", time="1")
+        await at.seen()
+        with pytest.raises(NotAssigned, match="default/faulty"):
+            await at.admit("good", 4)
+        asking = asyncio.create_task(at.admit("faulty", 4))
+        await asyncio.sleep(0)
+        at.server.store.remove("pods", "good", "default")
+        with pytest.raises(NotAssigned, match="default/faulty: its annotation card names '7'"):
+            await asking
+
+
+async def test_a_container_that_no_pod_explains_is_refused_without_a_wait():
+    """The pods were read after the question: a pod that is not among them does not come."""
+    async with asyncio.timeout(20), desk(replace(ASSIGN, wait_s=600.0)) as at:
+        at.bind("p", 3, card="1", time="1")
+        await at.seen()
+        with pytest.raises(NotAssigned, match="no pod asks for 4; default/p asks for 3"):
+            await at.admit("x", 4)
 
 
 async def test_a_lock_is_taken_off_when_the_pod_fails_between_two_containers():

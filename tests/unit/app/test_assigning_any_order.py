@@ -6,7 +6,10 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.app.node_model import Node, Shape
+from msgspec.structs import replace
+from tests.unit.app.node_model import KEEP, Node, Shape, make_cards
+
+from fairlead.model.assign import Assign
 
 SINGLE = [Shape((2,)), Shape((4,)), Shape((4,))]
 SHAPES = [
@@ -27,8 +30,8 @@ STEPS = (
 steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2**16)), min_size=1, max_size=40)
 
 
-async def play(plan: list[tuple[str, int]], seed: int) -> Node:
-    node = Node(seed)
+async def play(plan: list[tuple[str, int]], seed: int, assign: Assign | None = None) -> Node:
+    node = Node(seed, replace(make_cards(), assign=assign) if assign is not None else None)
     for step, number in plan:
         waiting = [uid for uid, pod in node.api.items() if pod.phase == "Pending" and uid not in node.ledger]
         running = [uid for uid, pod in node.api.items() if pod.phase == "Running"]
@@ -57,7 +60,17 @@ async def play(plan: list[tuple[str, int]], seed: int) -> Node:
             case "sync":
                 node.sync()
             case "restart":
+                await node.restart()
+            case "kill" if waiting:
+                uid = waiting[number % len(waiting)]
+                places = len(node.api[uid].init_containers) + len(node.api[uid].containers)
+                await node.admit(uid, kill_at=number % (places + 1))
+            case "another" if waiting:  # ours is taken away for a while, and comes back
+                await node.calm()
+                node.serve_by_another_plugin(waiting[number % len(waiting)])
                 node.start()
+            case "faulty":
+                node.bind(SHAPES[number % len(SHAPES)], card=("7", "")[number % 2])
             case "time":
                 await node.clock.advance(number % 15)
         node.check_room()
@@ -72,6 +85,83 @@ def test_no_card_is_given_out_twice_and_pods_say_what_they_have(plan: list[tuple
         await node.settle()
         node.check_room()
         node.check_settled()
+
+    asyncio.run(run())
+
+
+HARSH = (*STEPS, *("kill",) * 3, *("another",) * 2, "faulty")
+harsh = st.lists(st.tuples(st.sampled_from(HARSH), st.integers(0, 2**16)), min_size=1, max_size=40)
+
+
+@settings(deadline=None, max_examples=40)
+@given(harsh, st.integers(0, 2**16), st.sampled_from([None, KEEP]))
+def test_after_kills_faulty_pods_and_a_change_of_plugins_as_well(
+    plan: list[tuple[str, int]], seed: int, assign: Assign | None
+):
+    """What is not known is counted on every card where it may be, and told."""
+
+    async def run() -> None:
+        node = await play(plan, seed, assign)
+        await node.settle()
+        node.check_room()
+        node.check_known()
+        node.check_settled(ids=False)
+
+    asyncio.run(run())
+
+
+@settings(deadline=None, max_examples=40)
+@given(steps, st.integers(0, 2**16))
+def test_a_scheduler_that_counts_by_what_it_wrote_counts_right_at_every_moment(plan: list[tuple[str, int]], seed: int):
+    """In any order of admissions, what it wrote stays; and an empty node is empty in its books."""
+
+    async def run() -> None:
+        node = await play(plan, seed, KEEP)
+        await node.settle()
+        node.check_settled(ids=False)
+        for card, booked in node.extender.pods.items():
+            assert set(booked) == {uid for uid, pod in node.api.items() if pod.annotations["card"] == card}
+        for uid in [*node.api, *node.ledger]:
+            node.end(uid)
+        await node.settle()
+        assert not any(node.extender.pods.values())
+        for _ in node.extender.pods:
+            whole = node.bind(Shape((8,)))
+            assert whole is not None
+            node.sync()
+            assert await node.admit(whole), node.refused
+
+    asyncio.run(run())
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.data(), st.integers(0, 2**16), st.sampled_from([None, KEEP]))
+def test_in_the_kubelets_order_faulty_pods_are_refused_and_all_others_get_what_they_were_promised(
+    data: st.DataObject, seed: int, assign: Assign | None
+):
+    """Whether or not the watch has told that those before have failed."""
+
+    async def run() -> None:
+        node = Node(seed, replace(make_cards(), assign=assign) if assign is not None else None)
+        bound: dict[str, str | None] = {}
+        for card in data.draw(st.lists(st.sampled_from([None, None, "7", ""]), min_size=1, max_size=10)):
+            if (new := node.bind(data.draw(st.sampled_from(SHAPES)), card)) is not None:
+                bound[new] = node.api[new].annotations["card"] if card is None else None
+        node.sync()
+        for uid, promised in bound.items():
+            assert await node.admit(uid) is (promised is not None), (uid, node.refused)
+            if promised is not None:
+                assert {given.told for given in node.ledger[uid].values()} == {(promised,)}
+            for step in data.draw(st.lists(st.sampled_from(["verify", "write", "sync"]), max_size=2)):
+                match step:
+                    case "verify":
+                        await node.verify()
+                    case "write":
+                        node.write()
+                    case "sync":
+                        node.sync()
+        await node.settle()
+        assert not node.wrong
 
     asyncio.run(run())
 

@@ -39,6 +39,8 @@ def test_nothing_said():
                     "assigned": "doslab.io/gpu-assigned",
                     "unassigned": ["false"],
                     "needs": ["doslab.io/gem-scheduler-ip", "doslab.io/gem-podmanager-port"],
+                    "afterBind": False,
+                    "actual": "fairlead.dev/actual-device",
                     "wait": "10s",
                     "marks": {"doslab.io/gpu-assigned": "true"},
                 },

@@ -39,6 +39,8 @@ def test_nothing_said():
                     "timeRequired": True,
                     "assigned": "ALIYUN_COM_GPU_MEM_ASSIGNED",
                     "unassigned": ["false"],
+                    "afterBind": False,
+                    "actual": "fairlead.dev/actual-device",
                     "wait": "3s",
                     "marks": {
                         "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",

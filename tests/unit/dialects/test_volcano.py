@@ -19,6 +19,7 @@ ASSIGN = {
     "time": "volcano.sh/predicate-time",
     "assigned": "volcano.sh/gpu-assigned",
     "unassigned": ["", "false"],
+    "afterBind": False,
     "wait": "10s",
     "marks": {"volcano.sh/gpu-assigned": "true"},
     "nodeLock": "gpu",
@@ -55,7 +56,7 @@ def test_nothing_said(mean):
                 "memory": {"unit": "1MiB", "grow": True, "ids": "{index}-{n}"},
                 "assign": ASSIGN,
                 "perContainer": 1048576,
-                "env": {"VOLCANO_GPU_ALLOCATED": "{memoryMib}", "VOLCANO_GPU_MEMORY_TOTAL": "{deviceMib}"},
+                "env": {"VOLCANO_GPU_ALLOCATED": "{memoryTotalMib}", "VOLCANO_GPU_MEMORY_TOTAL": "{deviceMib}"},
             }
         ],
         "amounts": [{"resource": "volcano.sh/gpu-number", "perDevice": 1, "unusable": True, "adopt": True}],

@@ -89,6 +89,10 @@ def test_shares_of_memory_are_told_per_device():
     assert fill(edits, SHARE).env == {"MIB": "3072,1024", "OF": "3,25", "UNITS": "3,1", "WHOSE": "a,b"}
 
 
+def test_the_memory_of_all_devices_together():
+    assert fill(Edits(env={"MIB": "{memoryTotalMib}"}), SHARE).env == {"MIB": "4096"}
+
+
 def test_a_variable_may_be_set_once_per_device():
     edits = Edits(env={"LIMIT_{n}": "{memoryMib}m of {ids}, {slots}", "{resource}_{n}": "{count}"})
     assert fill(edits, SHARE).env == {

@@ -39,7 +39,7 @@ class Chooser:
     async def confirm(self, given: Resource, ids: Sequence[str]) -> Grant:
         if self.fails is not None:
             raise self.fails
-        return grant_on(given, ids, [D2], {"podName": "p"}, strict=False)
+        return grant_on(given, ids, {D2: len(ids)}, {"podName": "p"}, strict=False)
 
     def forget(self, _resource: Resource, ids: Sequence[str]) -> None:
         self.forgotten.append(list(ids))
@@ -126,13 +126,13 @@ async def test_what_was_confirmed_for_earlier_containers_of_a_refused_call_is_ta
 
 
 def test_a_grant_on_chosen_devices():
-    assert [device.id for device in grant_on(ASSIGNED, ["d0"], [D1], {}, strict=False).devices] == ["d1"]
+    assert [device.id for device in grant_on(ASSIGNED, ["d0"], {D1: 1}, {}, strict=False).devices] == ["d1"]
     with pytest.raises(Elsewhere, match="the slots lie on d0, but the pod was promised d1"):
-        grant_on(ASSIGNED, ["d0"], [D1], {}, strict=True)
+        grant_on(ASSIGNED, ["d0"], {D1: 1}, {}, strict=True)
     with pytest.raises(UnfitSlots, match="d1"):
-        grant_on(replace(resource(broken=(1,)), assign=Assign(device="card")), ["d0"], [D1], {}, strict=False)
+        grant_on(replace(resource(broken=(1,)), assign=Assign(device="card")), ["d0"], {D1: 1}, {}, strict=False)
     memory = replace(resource(replicas=4), unit_bytes=1 << 20)
-    elsewhere = grant_on(memory, ["d0::0", "d0::1", "d0::2"], [D1, D2], {}, strict=False)
+    elsewhere = grant_on(memory, ["d0::0", "d0::1", "d0::2"], {D1: 2, D2: 1}, {}, strict=False)
     assert (elsewhere.units, [device.id for device in elsewhere.devices]) == ((2, 1), ["d1", "d2"])
-    there = grant_on(memory, ["d2::0", "d2::1", "d1::3"], [D1, D2], {}, strict=True)
+    there = grant_on(memory, ["d2::0", "d2::1", "d1::3"], {D1: 1, D2: 2}, {}, strict=True)
     assert there.units == (1, 2)

@@ -12,10 +12,11 @@ from fairlead.model.edits import Grant
 from fairlead.model.errors import Elsewhere, UnfitSlots
 from fairlead.model.names import DeviceId
 from fairlead.model.resource import Resource
+from fairlead.policy.claims import share
 
 
 def granted(given: Resource, ids: list[str], *devices: str, strict: bool = False) -> Grant:
-    return grant_on(given, ids, [DeviceId(device) for device in devices], {}, strict=strict)
+    return grant_on(given, ids, share(len(ids), [DeviceId(device) for device in devices]), {}, strict=strict)
 
 
 def memory(**keys: Any) -> Resource:
@@ -31,6 +32,12 @@ def test_the_container_gets_the_device_that_was_chosen_not_that_of_its_slots():
 def test_several_devices_share_the_amount():
     grant = granted(memory(), ["d0::0", "d0::1", "d0::2"], "d1", "d2")
     assert ([device.id for device in grant.devices], grant.units) == (["d1", "d2"], (2, 1))
+
+
+def test_units_are_split_as_the_scheduler_wrote_it():
+    shares = {DeviceId("d1"): 3, DeviceId("d2"): 1}
+    grant = grant_on(memory(), ["d1::0", "d1::1", "d2::0", "d2::1"], shares, {}, strict=False)
+    assert ([device.id for device in grant.devices], grant.units) == (["d1", "d2"], (3, 1))
 
 
 def test_where_it_is_strict_slots_of_another_device_are_refused():

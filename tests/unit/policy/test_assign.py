@@ -14,7 +14,7 @@ from fairlead.model.pod import Container, Pod
 from fairlead.model.resource import Slot
 from fairlead.policy.assign import Match, Miss, choose_slots, match
 from fairlead.policy.claims import Claim, Claims
-from fairlead.policy.promise import Form, Seeker, Want, read_pod, write_plan
+from fairlead.policy.promise import Form, Seeker, Want, read_pod, write_actual, write_plan
 
 RESOURCE = ResourceName("example.com/memory")
 A, B, C = DeviceId("GPU-a"), DeviceId("GPU-b"), DeviceId("GPU-c")
@@ -54,7 +54,7 @@ def slots(card: int, *numbers: int) -> frozenset[SlotId]:
 
 
 def give(claims: Claims, uid: str, container: str, device: DeviceId, given: frozenset[SlotId], **more: bool) -> None:
-    claims.add(Claim(uid, container, given, (device,), 0.0, words=uid, **more))
+    claims.add(replace(Claim(uid, container, given, (device,), 0.0, words=uid), **more))
 
 
 def served(found: Match | Miss) -> tuple[str, str, tuple[DeviceId, ...]]:
@@ -65,14 +65,15 @@ def served(found: Match | Miss) -> tuple[str, str, tuple[DeviceId, ...]]:
 # --- Which pod --------------------------------------------------------------------------------------------------------
 
 
-def test_of_those_that_came_together_the_oldest_promise_first_then_the_older_pod_then_the_name():
+def test_of_those_that_came_together_the_older_pod_first_then_the_oldest_promise_then_the_name():
+    """The kubelet sorts pods that it learns of together by their creation, which has no parts of a second."""
     pods = [pod("late", 4, time=9), pod("early", 4, time=3, card="1"), pod("none", 4, time=9)]
     pods.append(replace(pods[0], uid="old", name="old", created_s=-1.0))
-    assert [seeker.uid for seeker in order(*pods)] == ["early", "old", "late", "none"]
+    assert [seeker.uid for seeker in order(*pods)] == ["old", "early", "late", "none"]
     found = match(order(*pods), Claims(), 4)
-    assert served(found) == ("early", "main0", (B,))
+    assert served(found) == ("old", "main0", (A,))
     assert isinstance(found, Match)
-    assert [rival.uid for rival in found.rivals] == ["old", "late", "none"]
+    assert [rival.uid for rival in found.rivals] == ["early"]
 
 
 def test_a_pod_that_came_to_the_node_earlier_goes_before_an_older_promise():
@@ -113,7 +114,7 @@ def test_a_full_card_is_passed_over_for_one_with_room_and_told_if_there_is_none(
     give(claims, "x", "main", A, slots(0, 0, 1, 2, 3, 4), sure=True)
     assert served(match(seekers, claims, 4, room=ROOM))[0] == "fits"
     miss = match(seekers[:1], claims, 4, room=ROOM)
-    assert miss == Miss("default/full: 4 units do not fit: GPU-a has 8, and pods hold 5 of them")
+    assert miss == Miss("default/full: 4 units do not fit: GPU-a has 8, and pods hold 5 of them", uid="full")
 
 
 def test_what_init_containers_had_stays_their_pods_and_counts_once():
@@ -162,21 +163,73 @@ def test_a_kubelet_that_forgot_asks_again():
     assert served(match(seekers, claims, 4)) == ("only", "main0", (A,))
 
 
-def test_a_pod_that_lacks_something_is_passed_over_and_named():
-    assign = Assign(device="card", time="time", needs=("port",))
-    lacking, ready = read(pod("lacking", 4, time=1), assign), read(pod("ready", 4, time=2, port="1"), assign)
-    found = match([lacking, ready], Claims(), 4)
-    assert isinstance(found, Match)
-    assert (found.seeker, found.before) == (ready, (lacking,))  # worth a wait: it was promised its device earlier
-    assert match([lacking], Claims(), 4) == Miss("default/lacking: its annotation port is not there")
-    broken = read(pod("broken", 4, card="7", port="1"), assign)
+FAULTS = {
+    "index": ({"card": "7"}, "its annotation card names '7'; this node has 0, 1, 2"),
+    "no-index": ({"card": ""}, "its annotation card is not there"),
+    "nothing": ({"card": "", "time": ""}, "its annotation card is not there"),
+    "each": ({"each": '{"0":{"0":3}}'}, "its annotation each gives container main0 3 units, which asks for 4"),
+}
+
+
+@pytest.mark.parametrize(("texts", "reason"), FAULTS.values(), ids=FAULTS)
+def test_a_faulty_pod_is_refused_and_the_next_one_is_served_what_it_was_promised(texts: Mapping[str, str], reason: str):
+    broken = replace(pod("broken", 4), annotations={k: v for k, v in texts.items() if v})
+    seekers = order(broken, replace(pod("good", 4, card="1"), arrived=1))
+    assert [seeker.uid for seeker in seekers] == ["broken", "good"]
+    miss = match(seekers, Claims(), 4, room=ROOM)
+    assert isinstance(miss, Miss)
+    assert (miss.uid, miss.reason) == ("broken", f"default/broken: {reason}")
+    # The kubelet has failed it. The API server may say so later.
+    assert served(match(seekers, Claims(), 4, room=ROOM, refused={"broken"})) == ("good", "main0", (B,))
+
+
+def test_what_comes_after_the_bind_is_waited_for_and_what_comes_before_it_is_not():
+    late = Assign(device="card", time="time", needs=("port",))
+    assert match([read(pod("p", 4), late)], Claims(), 4) == Miss("default/p: its annotation port is not there", uid="p")
+    for after_bind in (True, False):
+        seeker = read(pod("p", 4, card=""), replace(late, needs=(), after_bind=after_bind))
+        miss = match([seeker], Claims(), 4)
+        assert miss == Miss("default/p: its annotation card is not there", later=after_bind, uid="p")
+    broken = read(pod("broken", 4, card="7"), late)
     miss = match([broken], Claims(), 4)
-    assert miss == Miss("default/broken: its annotation card names '7'; this node has 0, 1, 2", later=False)
+    told = "default/broken: its annotation card names '7'; this node has 0, 1, 2"
+    assert miss == Miss(told, later=False, uid="broken")
+
+
+def test_a_pod_without_room_because_of_one_that_is_astray_gets_what_that_one_was_promised():
+    """Its scheduler counts by what it wrote. There, the device is free."""
+    seekers = order(pod("astray", 6, card="1", assigned="true"), pod("p", 8, card="0"))
+    claims = Claims()
+    give(claims, "astray", "main0", A, slots(0, *range(6)), sure=True)
+    assert isinstance(match(seekers, claims, 8, room=ROOM), Miss)
+    assert served(match(seekers, claims, 8, room=ROOM, keep=True)) == ("p", "main0", (B,))
+    # Not what somebody else was promised.
+    other = order(*(seeker.pod for seeker in seekers), pod("other", 2, card="1"))
+    assert isinstance(match(other, claims, 8, room=ROOM, keep=True), Miss)
+    # And not where the device is full of pods that are where they should be.
+    right = order(pod("right", 6, card="0", assigned="true"), pod("p", 8, card="0"))
+    claims = Claims()
+    give(claims, "right", "main0", A, slots(0, *range(6)), sure=True)
+    assert isinstance(match(right, claims, 8, room=ROOM, keep=True), Miss)
 
 
 def test_nobody_asks_and_who_asks_for_what():
-    assert match([], Claims(), 4) == Miss("no pod asks for 4")
-    assert match(order(pod("p", 3)), Claims(), 4) == Miss("no pod asks for 4; default/p asks for 3")
+    assert match([], Claims(), 4) == Miss("no pod asks for 4", unseen=True)
+    assert match(order(pod("p", 3)), Claims(), 4) == Miss("no pod asks for 4; default/p asks for 3", unseen=True)
+
+
+def test_pods_that_are_served_are_not_named():
+    seekers = order(pod("marked", 4, assigned="true"), pod("has", 4), pod("asks", 3))
+    claims = Claims()
+    give(claims, "has", "main0", A, slots(0, 0, 1, 2, 3))
+    assert match(seekers, claims, 4) == Miss("no pod asks for 4; default/asks asks for 3", unseen=True)
+
+
+def test_a_pod_whose_last_container_has_its_slots_asks_for_no_init_container():
+    """An earlier daemon served that one, and the kubelet does not list it."""
+    claims = Claims()
+    give(claims, "p", "main0", A, slots(0, 0, 1), sure=True)
+    assert isinstance(match(order(pod("p", 2, init=[4])), claims, 4), Miss)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +259,36 @@ def test_each_container_its_own_device():
     texts = write_plan(seeker, ((C,), (C,), (B,)), ASSIGN, WORDS)
     assert texts == {"each": '{"0":{"2":2},"1":{"1":3}}', "card": "2,1"}
     assert read(replace(one, annotations={**one.annotations, **texts})).plan == ((C,), (C,), (B,))
+
+
+def test_units_are_split_as_written():
+    seeker = read(pod("p", 4, each='{"0":{"0":3,"1":1}}'))
+    (want,) = seeker.wants
+    assert (want.devices, want.parts, seeker.fault) == ((A, B), (3, 1), None)
+    assert seeker.footprint(seeker.plan) == {A: 3, B: 1}
+    free = {slot.id for mine in SLOTS_OF.values() for slot in mine}
+    assert choose_slots(want, SLOTS_OF, free, [], strict=True) == ("0-0", "0-1", "0-2", "1-0")
+    claims = Claims([Claim("p", "main0", slots(0, 0, 1, 2) | slots(1, 0), want.devices, 0.0, parts=want.parts)])
+    assert (claims.load(A), claims.load(B)) == (3, 1)
+    full = Claims([Claim("x", "main", slots(1, *range(8)), (B,), 0.0)])
+    assert isinstance(match([seeker], full, 4, room=ROOM), Miss)
+
+
+@pytest.mark.parametrize("text", ['{"0":{"0":"4"}}', '{"0":{"0":4.0}}', '{"0":{"0":true}}', '{"0":{"0":0,"1":4}}'])
+def test_units_that_are_no_amount_are_a_fault(text: str):
+    seeker = read(pod("p", 4, each=text))
+    assert seeker.fault is not None
+    assert "is not JSON of the form" in seeker.fault.text
+
+
+def test_what_a_pod_has_in_truth_is_written_and_read():
+    keep = replace(ASSIGN, actual="actual")
+    claims = [Claim("p", "main0", slots(2, 0, 1, 2), (C,), 0.0), Claim("p", "main1", slots(1, 0, 1), (B,), 0.0)]
+    text = write_actual(claims, WORDS)
+    assert text == '{"main0":{"2":3},"main1":{"1":2}}'
+    assert read(pod("p", 3, 2, actual=text), keep).actual == {"main0": ((C,), ()), "main1": ((B,), ())}
+    for odd in ("", "[", "{}", "[1]", '{"main0":{"7":3}}', '{"main0":{"2":1}}', '{"main0":null}', "[" * 4000):
+        assert read(pod("p", 3, 2, actual=odd), keep).actual == {}
 
 
 def test_a_container_without_a_device_of_its_own():

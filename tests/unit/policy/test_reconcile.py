@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec.structs import replace
-from tests.unit.policy.test_assign import ROOM, A, B, C, give, order, pod, read, slots
+from tests.unit.policy.test_assign import ASSIGN, ROOM, A, B, C, give, order, pod, read, slots
 
 from fairlead.model.names import DeviceId, SlotId
 from fairlead.model.pod import Pod
@@ -24,10 +24,11 @@ def look(
     now_s: float = 1.0,
     grace_s: float = GRACE_S,
     room: Mapping[DeviceId, int] = ROOM,
+    keep: bool = False,
 ) -> Outcome:
     """`held`: by pod and container, such as a/main0."""
     named = {("default", *key.split("/")): mine for key, mine in held.items()}
-    return reconcile(claims, seekers, named, DEVICE_OF, room, now_s, grace_s)  # type: ignore[arg-type]  # two words each
+    return reconcile(claims, seekers, named, DEVICE_OF, room, now_s, grace_s, keep=keep)  # type: ignore[arg-type]  # two words each
 
 
 def promises(outcome: Outcome) -> dict[str, tuple[DeviceId, ...]]:
@@ -185,13 +186,83 @@ def test_a_pod_of_the_same_name_does_not_inherit():
 # --- A daemon that was started anew -----------------------------------------------------------------------------------
 
 
-def test_a_marked_pod_was_told_what_it_says_and_an_unmarked_one_where_its_slots_lie():
+def test_a_marked_pod_was_told_what_it_says():
+    """By another plugin, which does not look at ids."""
+    outcome = look(Claims(), order(pod("a", 4, assigned="true")), {"a/main0": slots(1, 0, 1, 2, 3)})
+    assert (outcome.claims.load(A), outcome.claims.load(B)) == (4, 0)
+    assert (outcome.promises, outcome.done, outcome.wrong, outcome.unknown) == ((), (), (), ())
+
+
+def test_an_unmarked_pod_has_what_its_slots_say_if_there_is_a_pod_that_it_was_taken_for():
+    seekers = order(pod("a", 4, card="0"), pod("b", 4, card="1", time=1))
+    outcome = look(Claims(), seekers, {"a/main0": slots(1, 0, 1, 2, 3)})
+    assert (outcome.claims.load(A), outcome.claims.load(B)) == (0, 4)
+    assert promises(outcome) == {"a": (B,), "b": (A,)}
+
+
+def test_what_an_unmarked_pod_has_is_not_known_if_ids_and_annotation_differ():
+    """Killed between Allocate and the mark: nothing says whether slots were lacking, or another pod was meant."""
     held = {"a/main0": slots(1, 0, 1, 2, 3)}
-    old = look(Claims(), order(pod("a", 4, assigned="true")), held)
-    assert (old.claims.load(A), old.promises, old.done) == (4, (), ())
-    ours = look(Claims(), order(pod("a", 4)), held)
-    assert ours.claims.load(B) == 4
-    assert promises(ours) == {"a": (B,)}
+    outcome = look(Claims(), order(pod("a", 4)), held)
+    assert (outcome.claims.load(A), outcome.claims.load(B)) == (4, 4)
+    assert (outcome.promises, outcome.done) == ((), ())
+    assert [(each.seeker.uid, each.devices) for each in outcome.unknown] == [("a", (B,))]
+    # It stays so, until an annotation says it.
+    again = look(outcome.claims, order(pod("a", 4)), held)
+    assert (again.claims.load(A), again.claims.load(B)) == (4, 4)
+    known = look(outcome.claims, order(pod("a", 4, assigned="true")), held)
+    assert (known.claims.load(A), known.claims.load(B), known.unknown) == (4, 0, ())
+
+
+def test_where_another_plugin_gave_ids_away_they_do_not_say_what_strangers_and_unmarked_pods_have():
+    seekers = order(pod("old", 4, assigned="true"), pod("a", 4), pod("b", 4, card="1", time=1))
+    held = {"old/main0": slots(1, 0, 1, 2, 3), "a/main0": slots(1, 4, 5, 6, 7), "gone/main0": slots(2, 0, 1)}
+    outcome = look(Claims(), seekers, held)
+    assert [outcome.claims.load(device) for device in (A, B, C)] == [4 + 4 + 2, 4 + 2, 4 + 2]
+    assert [each.seeker.uid for each in outcome.unknown] == ["a"]
+    assert outcome.strangers == (("default", "gone", "main0"),)
+
+
+# --- A scheduler that counts by what it wrote -------------------------------------------------------------------------
+
+KEEP = replace(ASSIGN, actual="actual")
+
+
+def test_its_promises_are_never_rewritten_and_what_is_not_kept_is_wrong():
+    seekers, claims = pods(4, 4), Claims()
+    give(claims, "a", "main0", A, slots(0, 0, 1, 2, 3))
+    give(claims, "b", "main0", B, slots(1, 0, 1, 2, 3))
+    held = {"b/main0": slots(0, 0, 1, 2, 3), "a/main0": slots(1, 0, 1, 2, 3)}
+    outcome = look(claims, seekers, held, keep=True)
+    assert (outcome.promises, outcome.done) == ((), ())
+    assert {each.seeker.uid: each.devices for each in outcome.wrong} == {"a": (B,), "b": (A,)}
+    assert (outcome.claims.load(A), outcome.claims.load(B)) == (4, 4)
+
+
+def test_what_was_written_about_a_pod_that_is_astray_is_known_to_the_next_daemon():
+    one = read(pod("a", 4, assigned="true", actual='{"main0":{"1":4}}'), KEEP)
+    outcome = look(Claims(), [one], {"a/main0": slots(1, 0, 1, 2, 3)}, keep=True)
+    assert (outcome.claims.load(A), outcome.claims.load(B)) == (0, 4)
+    assert [each.seeker.uid for each in outcome.wrong] == ["a"]
+
+
+def test_a_pod_that_was_promised_nothing_and_has_a_device_is_wrong():
+    claims = Claims()
+    give(claims, "b", "main0", B, slots(1, 0, 1, 2, 3))
+    seekers = order(pod("f", 4, card="7"), pod("b", 4, card="1", time=1))
+    outcome = look(claims, seekers, {"f/main0": slots(1, 0, 1, 2, 3)})
+    assert [(each.seeker.uid, each.devices) for each in outcome.wrong] == [("f", (B,))]
+    # A node with one device has no other that it could have meant.
+    only = look(Claims(), order(pod("f", 4, card="")), {"f/main0": slots(0, 0, 1, 2, 3)}, room={A: 8})
+    assert (only.wrong, only.unknown) == ((), ())
+
+
+def test_what_was_given_to_a_pod_that_was_gone_is_kept_for_the_one_that_goes_on():
+    claims = Claims()
+    give(claims, "gone", "init0", A, slots(0, 0, 1, 2, 3), init=True)
+    outcome = look(claims, order(pod("p", 4, init=[4])), {}, grace_s=0.0)
+    assert [claim.uid for claim in outcome.claims] == ["gone"]
+    assert len(look(claims, order(pod("p", 4, init=[4])), {}, now_s=GRACE_S + 1).claims) == 0
 
 
 def test_an_init_container_of_an_earlier_daemon_is_no_reason_to_wait():

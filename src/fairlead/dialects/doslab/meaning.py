@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fairlead.dialects.goflags import BadFlag, Flag, Kind
-from fairlead.dialects.gpus import KUBECONFIG, MAX_STALL, NODE_NAME, PER_CONTAINER, UNIT_TOO_SMALL, configure, memory
+from fairlead.dialects.gpus import (
+    ACTUAL,
+    KUBECONFIG,
+    MAX_STALL,
+    NODE_NAME,
+    PER_CONTAINER,
+    UNIT_TOO_SMALL,
+    configure,
+    memory,
+)
 from fairlead.dialects.order import Meant, Order, last_flags, own_flags, read_flags
 
 SOURCE = "fairlead doslab"
@@ -52,6 +61,8 @@ RULE: Mapping[str, Any] = {
         "timeRequired": True,
         "assigned": f"{DOMAIN}gpu-assigned",
         "unassigned": ["false"],
+        "afterBind": False,
+        "actual": ACTUAL,
         "needs": [SCHEDULER_IP, MANAGER_PORT],
         "wait": "10s",
         "marks": {f"{DOMAIN}gpu-assigned": "true"},

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fairlead.dialects.goflags import BadFlag, Flag, Kind
-from fairlead.dialects.gpus import KUBECONFIG, MAX_STALL, PER_CONTAINER, UNIT_TOO_SMALL, configure, memory, require_node
+from fairlead.dialects.gpus import (
+    ACTUAL,
+    KUBECONFIG,
+    MAX_STALL,
+    PER_CONTAINER,
+    UNIT_TOO_SMALL,
+    configure,
+    memory,
+    require_node,
+)
 from fairlead.dialects.order import Meant, Order, last_flags, own_flags, read_flags
 
 SOURCE = "fairlead gpushare"
@@ -59,6 +68,8 @@ RULE: Mapping[str, Any] = {
         "timeRequired": True,
         "assigned": f"{PREFIX}ASSIGNED",
         "unassigned": ["false"],
+        "afterBind": False,
+        "actual": ACTUAL,
         "wait": "3s",
         "marks": {f"{PREFIX}ASSIGNED": "true", f"{PREFIX}ASSUME_TIME": "{nowNs}"},
         "onlyDevice": True,

@@ -45,6 +45,7 @@ ASSIGN: Mapping[str, Any] = {
     "time": f"{DOMAIN}predicate-time",
     "assigned": f"{DOMAIN}gpu-assigned",
     "unassigned": ["", "false"],
+    "afterBind": False,
     "wait": "10s",
     "marks": {f"{DOMAIN}gpu-assigned": "true"},
     "nodeLock": "gpu",
@@ -78,7 +79,7 @@ class VolcanoOrder(Order, frozen=True):
             "memory": memory(self.parsed, f"{factor}MiB", "{index}-{n}"),
             "assign": dict(ASSIGN),
             "perContainer": PER_CONTAINER,
-            "env": {"VOLCANO_GPU_ALLOCATED": "{memoryMib}", "VOLCANO_GPU_MEMORY_TOTAL": "{deviceMib}"},
+            "env": {"VOLCANO_GPU_ALLOCATED": "{memoryTotalMib}", "VOLCANO_GPU_MEMORY_TOTAL": "{deviceMib}"},
         }
 
     def _settings(self, notes: list[str]) -> tuple[str, int]:
