@@ -20,6 +20,7 @@ from tests.system.supply import put_node, write_kubeconfig
 from fairlead.app import report
 from fairlead.cli import show
 from fairlead.policy.budget import KUBELET_MESSAGE_MAX_BYTES
+from fairlead.policy.stall import PAIR_S, most_slots
 from fairlead.testing import Kubelet
 
 ONE, EIGHT, LARGE = (80,), (80,) * 8, (141,) * 8
@@ -79,6 +80,7 @@ async def test_a_node_of_any_size_is_offered_in_a_unit_that_fits(size: Size, kub
         assert len(unit.offer.frame) <= KUBELET_MESSAGE_MAX_BYTES
         check_ids_are_theirs(size, at)
         check_growth_is_told(size, at)
+        check_price_is_told(size, at)
         await check_a_pod_gets_its_card(size, at)
 
 
@@ -106,6 +108,21 @@ def check_growth_is_told(size: Size, at: Desk) -> None:
     assert why.startswith(f"a unit is {size.unit_mib}MiB, not {size.usual_mib}MiB: {slots:,} slots of ")
     assert why.endswith(f"over the kubelet's 4,194,304. An amount of 1 means {size.unit_mib}MiB here")
     assert f"{size.dialect.resource}: {why}" in shown
+
+
+def check_price_is_told(size: Size, at: Desk) -> None:
+    """A unit is the contract, whatever it costs the kubelet. What it costs is said, with the cure."""
+    told = [fact.keys for fact in at.node.facts if fact.kind == "list-costly"]
+    shown = show.status(report.status(at.node.daemon, at.node.daemon.holdings)())
+    slots = sum(size.cards_gib) * 1024 // size.unit_mib
+    assert ("busy with the list" in shown) == (slots > most_slots())
+    if slots <= most_slots():
+        assert told == []
+        return
+    (keys,) = told
+    assert (keys["slots"], keys["seconds"]) == (slots, round(slots**2 * PAIR_S, 1))
+    assert f"{size.dialect.resource}: {keys['reason']}" in shown
+    assert "--max-stall" in str(keys["reason"])
 
 
 async def check_a_pod_gets_its_card(size: Size, at: Desk) -> None:

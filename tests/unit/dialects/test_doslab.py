@@ -127,6 +127,19 @@ def test_a_word_nobody_knows_for_a_unit_that_is_too_small():
         mean("--unit-too-small=shrink")
 
 
+def test_a_unit_grows_for_the_kubelet_where_it_is_asked_to():
+    assert "maxStall" not in mean()["rules"][0]["memory"]
+    assert mean("--max-stall=500ms")["rules"][0]["memory"]["maxStall"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "words", [("--max-stall=0",), ("--max-stall=infinite",), ("--max-stall=1s", "--unit-too-small=refuse")]
+)
+def test_a_unit_that_cannot_grow_for_the_kubelet_is_an_error(words: tuple[str, ...]):
+    with pytest.raises(BadFlag, match="--max-stall takes a time over 0, and a unit that may grow"):
+        mean(*words)
+
+
 def test_words_that_are_no_flags():
     with pytest.raises(BadFlag, match="'start' is no flag"):
         mean("start", "-token=x")
