@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,6 +29,27 @@ def date(stays: Iterable[Stay], grants: Iterable[Mapping[str, Any]]) -> None:
     known = [(_at(fact), {slot for slot in fact["slots"] if not slot.startswith("and ")}) for fact in grants]
     for stay in stays:
         stay.since = max((at for at, slots in known if at <= stay.since and slots <= stay.ids), default=stay.since)
+
+
+def unseen(
+    stays: Iterable[Stay], grants: Iterable[Mapping[str, Any]], looks: Iterable[float], card_of: Callable[[str], str]
+) -> list[Stay]:
+    """Grants that were over before anybody looked: of a pod that a kubelet which restarted has not taken back.
+
+    Until the first look that does not show it, such a pod may have held its units. The stays must have their dates.
+    """
+    seen = {stay.since for stay in stays}
+    moments = sorted(looks)
+    found = []
+    for fact in grants:
+        since, slots = _at(fact), fact["slots"]
+        if since in seen:
+            continue
+        ids = {slot for slot in slots if not slot.startswith("and ")}
+        more = {f"and more {number}" for slot in slots if slot not in ids for number in range(int(slot.split()[1]))}
+        until = next((look for look in moments if look > since), NEVER)
+        found.append(Stay(card_of(min(ids)), frozenset(ids | more), since, until))
+    return found
 
 
 def units_asked(reason: str) -> int:

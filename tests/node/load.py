@@ -85,6 +85,7 @@ class Load:
         self.ran = Counter[tuple[int, ...]]()
         self.stays: list[Stay] = []
         self.refused: list[Refused] = []
+        self.looks: list[float] = []
         self._open: dict[Key, Stay] = {}
         self._away: list[list[float]] = []
 
@@ -210,6 +211,7 @@ class Load:
 
     def _note(self, held: Mapping[Key, frozenset[str]], pods: Mapping[str, Any]) -> None:
         now = time.time()
+        self.looks.append(now)
         for key, stay in list(self._open.items()):
             # A kubelet that has just started learns of its pods first: that it does not name one says nothing, not
             # even of a pod that was let go. Until that one has ended the kubelet counts its units, by its checkpoint.

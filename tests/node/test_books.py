@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.node import load as books
-from tests.node.ledger import SEVERAL, unexplained
+from tests.node.ledger import SEVERAL, Stay, unexplained, unseen
 from tests.node.load import Cards, Load
 
 RESOURCE = "example.com/memory"
@@ -63,3 +63,17 @@ def test_a_pod_that_was_let_go_holds_its_units_until_it_has_ended_though_a_new_k
     assert [stay.until for stay in load.stays] == [120.0]
     late = {**refusal, "at": "1970-01-01T00:02:05+00:00"}
     assert len(unexplained(CARDS.units, load.stays, [late])) == 1
+
+
+def test_a_grant_that_was_over_before_anybody_looked_counts_until_the_next_look():
+    """The kubelet granted it, was killed, and refused the pod when it came back."""
+    seen = Stay("b", frozenset({"b-0"}), 100.0)
+    grants = [
+        {"at": "1970-01-01T00:01:40+00:00", "slots": ["b-0"]},
+        {"at": "1970-01-01T00:01:45+00:00", "slots": [*(f"a-{number}" for number in range(8)), "and 17 more"]},
+    ]
+    (lost,) = unseen([seen], grants, [90.0, 120.0, 130.0], CARDS.card_of)
+    assert (lost.card, len(lost.ids), lost.since, lost.until) == ("a", 25, 105.0, 120.0)
+    refusal = {"at": "1970-01-01T00:01:52+00:00", "reason": f"{SEVERAL}: a (5), b (2)"}
+    assert unexplained(CARDS.units, [seen, lost], [refusal]) == []
+    assert len(unexplained(CARDS.units, [seen], [refusal])) == 1
