@@ -27,6 +27,8 @@ SHORTEST_S = 1.0
 CHECK_S = 2.0
 # A server that has not answered for so long is reported as away, although the answer may still come.
 SLOW_S = 2.0
+# A status that finds the watch silent for so long looks whether the server answers, for so long: 2 s in all.
+KNOCK_AFTER_S, KNOCK_S = 0.5, 1.5
 # A read may be ahead of a watch. A watch that brings nothing for so long after a read with news has stalled.
 LATE_S = 3.0
 # What a server says when its database was put back to an older state.
@@ -116,20 +118,20 @@ class Follower(Generic[T]):
             await self._checks.run()
 
     async def knock(self) -> None:
-        """Finds out whether the server behind a silent watch answers, within `SLOW_S`. If not, the sink hears of it.
+        """Finds out whether the server behind a silent watch answers, within `KNOCK_S`. If not, the sink hears of it.
 
         Cheap, for a status: it says nothing of what the watch has missed.
         """
-        if self._task is not None and self._silent_s > SLOW_S:
+        if self._task is not None and self._silent_s > KNOCK_AFTER_S:
             await self._knocks.run()
 
     async def _knock(self) -> None:
         try:
-            async with asyncio.timeout(SLOW_S):
+            async with asyncio.timeout(KNOCK_S):
                 await self._client.ping(self._kind)
         except TimeoutError:
             self._client.drop_idle()
-            self._sink.lost(self._too_slow("watch", SLOW_S))
+            self._sink.lost(self._too_slow("list", KNOCK_S))
         except ClusterError as error:
             self._sink.lost(error)
         else:

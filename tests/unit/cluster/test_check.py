@@ -237,8 +237,8 @@ async def test_a_knock_finds_a_server_that_stopped_behind_an_open_watch(
     async with running(cache.run()):
         await server.watched()
         server.freeze()
-        await clock.advance(SLOW_S + 1)
-        monkeypatch.setattr(follow, "SLOW_S", 0.05)
+        await clock.advance(1.0)
+        monkeypatch.setattr(follow, "KNOCK_S", 0.05)
         await asyncio.gather(*(cache.knock() for _ in range(5)))
         assert "no answer within 0.05 s" in cache.now.problem
         server.thaw()
@@ -253,7 +253,7 @@ async def test_a_knock_at_a_server_that_answers_changes_nothing(
         await server.watched()
         await cache.knock()  # a watch that has just spoken is no reason to ask
         assert len(server.requests) == 2
-        await clock.advance(SLOW_S + 1)
+        await clock.advance(1.0)
         server.allowed = allowed  # a refusal is an answer
         await cache.knock()
         assert not cache.now.problem
