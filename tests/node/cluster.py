@@ -166,6 +166,11 @@ class Cluster:
             raise NodeFailedError(f"{error}; the node says {last}") from None
         return time.time()
 
+    def annotations(self) -> Mapping[str, str]:
+        """Those of the node."""
+        found: Mapping[str, str] = self.api.get(f"/api/v1/nodes/{NODE}")["metadata"].get("annotations", {})
+        return found
+
     def heard(self) -> float:
         """When the kubelet last told the API server about its node, to the second."""
         conditions = self.api.get(f"/api/v1/nodes/{NODE}")["status"]["conditions"]

@@ -196,6 +196,7 @@ def test_pods_get_the_card_that_was_chosen_for_them_in_bursts_over_restarts(
     command.start()
     cluster.wait_offered(dialect.resource, TOTAL)
     cluster.wait_numbers(dialect.resource, TOTAL, TOTAL)
+    until(lambda: f"{dialect.resource}={TOTAL}x" in str(cluster.annotations()), "the node says how large a unit is")
     run = Run(cluster, dialect, those, command)
     load = run.load
     wanted = [shape for shape, _ in zip(shapes(run.chance), range(PODS), strict=False)]

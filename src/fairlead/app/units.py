@@ -78,6 +78,7 @@ class Units:
         return keep, fixed
 
     def settled(self, assignment: Assignment, rules: tuple[Rule, ...], fixed: Mapping[ResourceName, Fixed]) -> None:
+        self._wishing.clear()
         for made in assignment.resources:
             rule = rule_of(made.name, rules)
             if not made.unit_bytes or rule is None or rule.memory is None:
@@ -86,7 +87,6 @@ class Units:
                 self._wishing.add(made.name)
                 self._chosen.pop(made.name, None)  # it was not chosen: the next look may
             else:
-                self._wishing.discard(made.name)
                 self._chosen[made.name] = rule.memory, made.unit_bytes
             self.book.keep({made.name: made.unit_bytes})
 
