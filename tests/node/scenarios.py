@@ -85,6 +85,7 @@ SCENARIOS = (
         11,
         "init container and sidecar share a device, the app has its own",
         ("test_registration::test_init_and_sidecar_share_a_device_and_the_app_has_its_own",),
+        ("C85", "C86"),
     ),
     Scenario(
         12,
@@ -124,7 +125,7 @@ SCENARIOS = (
         17,
         "the only device fails and recovers",
         ("test_health::test_a_single_device_fails_and_recovers",),
-        ("C12",),
+        ("C12", "C87", "C88"),
     ),
     Scenario(
         18,

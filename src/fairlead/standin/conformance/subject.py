@@ -191,7 +191,7 @@ class Subject:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
         ending = words.end(code)
-        if self._command.private_mount and code == MOUNT_FAILED and not ending.crash:
+        if self._command.private_mount and code == MOUNT_FAILED and ending.last.startswith("mount: "):
             ending = replace(ending, note=f"the private directory could not be mounted over {HARD_CODED}")
         self.note(f"ended with {ending}")
         if not self._asked:
