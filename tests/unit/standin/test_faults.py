@@ -34,6 +34,14 @@ async def test_the_kubelet_may_refuse(kubelet: Kubelet, plugin: SamplePlugin) ->
         await plugin.register()
 
 
+async def test_the_kubelet_may_refuse_one_resource_alone(kubelet: Kubelet, plugin: SamplePlugin) -> None:
+    kubelet.faults.refuse_register, kubelet.faults.only = "no room", "example.com/other"
+    await plugin.register()
+    kubelet.faults.only = RESOURCE
+    with pytest.raises(grpc.aio.AioRpcError, match="no room"):
+        await plugin.register()
+
+
 async def test_the_kubelet_may_speak_another_version(kubelet: Kubelet, plugin: SamplePlugin) -> None:
     kubelet.faults.version = "v2"
     with pytest.raises(grpc.aio.AioRpcError, match=r'Supported version is \["v2"\]'):

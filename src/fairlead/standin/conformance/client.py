@@ -109,7 +109,7 @@ class Client:
             request_serializer=dp.Empty.SerializeToString,
             response_deserializer=dp.ListAndWatchResponse.FromString,
         )
-        stream = method(dp.Empty())
+        stream = method(dp.Empty(), wait_for_ready=True)
         try:
             yield stream
         finally:

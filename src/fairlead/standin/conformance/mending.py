@@ -82,18 +82,22 @@ async def _until_well(rig: Rig, before: set[str]) -> None:
 async def _followed(rig: Rig) -> AsyncIterator[list[set[str]]]:
     """A stream beside the kubelet's: the healthy ids of each list on it, as they come."""
     seen: list[set[str]] = []
+    wrong: list[str] = []
 
     async def follow(stream: Any) -> None:
         try:
             while isinstance(message := await stream.read(), dp.ListAndWatchResponse):
                 seen.append({device.ID for device in message.devices if device.health == HEALTHY})
-        except grpc.aio.AioRpcError:
-            pass  # what is missing then is told
+            wrong.append("it ended")
+        except grpc.aio.AioRpcError as error:
+            wrong.append(f"{error.code().name}: {error.details()}")
 
     async with rig.client() as client, client.lists() as stream:
         task = asyncio.create_task(follow(stream))
         try:
-            await rig.until_soon(lambda: seen, "a second stream gets no list")
+            await rig.until_soon(lambda: seen or wrong, "a second stream gets no list")
+            if not seen:
+                raise Broken(f"a second stream gets no list: {wrong[0]}")
             yield seen
         finally:
             task.cancel()

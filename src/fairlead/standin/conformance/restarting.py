@@ -56,16 +56,15 @@ async def restart_while_starting(rig: Rig) -> None:
 async def restart_during_register(rig: Rig) -> None:
     """The call fails, or never ends; the socket it served is gone."""
     async for resource in _tries(rig):
-        since = len(rig.registrations)
         rig.kubelet.faults.only = resource
         rig.kubelet.faults.restart_on_register = True
         await rig.kubelet.restart()
         await rig.until(
             lambda: not rig.kubelet.faults.restart_on_register, "the kubelet restarted: it did not register again"
         )
-        await rig.registered_again(
+        await rig.until(
+            partial(_is_back, rig, resource, len(rig.kubelet.calls)),
             "the kubelet restarted during Register: it did not register again",
-            since + 1,
             2 * rig.patience.wait_s,  # it may have two pauses before it: after the call, and after the restart
         )
 
@@ -289,9 +288,17 @@ def _new_sockets(rig: Rig, old: set[tuple[str, int]]) -> set[tuple[str, int]]:
     return rig.sockets() - old
 
 
-def _was_registered(rig: Rig, made: int) -> bool:
+def _is_back(rig: Rig, resource: str, made: int) -> bool:
+    """It registered anew, and its lists come; those of the resource that is looked at, too."""
+    return _was_registered(rig, made, resource) and rig.streams(resource) and rig.streaming
+
+
+def _was_registered(rig: Rig, made: int, resource: str = "") -> bool:
     """A Register went well since the first `made` calls."""
     return any(
-        call.method == "Register" and call.resource == rig.resource and call.seconds is not None and not call.error
+        call.method == "Register"
+        and call.resource == (resource or rig.resource)
+        and call.seconds is not None
+        and not call.error
         for call in rig.kubelet.calls[made:]
     )

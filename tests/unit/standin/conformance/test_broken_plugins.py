@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import grpc
 import pytest
-from tests.unit.standin.conformance.plugins import BROKEN, EVERYTHING, PATIENCE, judge, pick
+from tests.unit.standin.conformance.plugins import BROKEN, EVERYTHING, PATIENCE, ROOT, judge, pick
 
-from fairlead.standin.conformance import SCENARIOS, Level, Scenario
+from fairlead.standin.conformance import SCENARIOS, Command, Level, Scenario, run
 from fairlead.standin.conformance.client import Answer
 from fairlead.standin.conformance.scenario import Broken
 
@@ -188,6 +188,14 @@ async def test_a_plugin_that_insists_on_an_authority_is_found_out():
     (scenario,) = pick("C69")
     with pytest.raises(Broken, match="authority"):
         await scenario.play(Fussy())  # type: ignore[arg-type]  # as much of a rig as this one needs
+
+
+@pytest.mark.parametrize("resource", ["example.com/x", "example.com/y"])
+async def test_a_restart_during_the_register_of_any_resource_is_borne(resource: str):
+    """Whichever is looked at: another's Register may come first, and then this one registers only once."""
+    command = Command(BROKEN, variables={"FAULT": "", "PYTHONPATH": str(ROOT)})
+    card = await run(command, pick("C44"), patience=PATIENCE, resource=resource)
+    assert card.failed() == (), card.results[0].reason
 
 
 async def test_what_only_the_suite_does_is_not_held_against_a_plugin_that_ends():
