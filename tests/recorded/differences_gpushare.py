@@ -163,6 +163,14 @@ DIFFERENCES: Differences = {
             ),
         ),
     ),
+    "amounts-zero": Difference(
+        "A node without a GPU says that it has 0 of them; theirs waits for ever, and says nothing.",
+        shown_by="tests/recorded/test_sharing.py::test_a_node_without_a_gpu_says_that_it_has_none",
+    ),
+    "driver-late": Difference(
+        "Without a driver ours looks for one again and again; theirs waits for ever.",
+        shown_by="tests/system/test_nvidia.py::test_a_driver_that_comes_late_is_waited_for",
+    ),
     "node-odd": Difference(
         "A node that the API server does not know, or does not let us change, is served, and status tells what could "
         "not be written; theirs exits.",

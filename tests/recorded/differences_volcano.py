@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.recorded.outcome import Difference, Differences, Place, Says
+from tests.recorded.outcome import Difference, Differences, Place, Says, number
+from tests.vectors.sharing import sharing
 
 NUMBER = "volcano.sh/gpu-number"
 UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
@@ -33,6 +34,18 @@ def env(answer: int, index: int, units: int) -> dict[str, Any]:
         "VOLCANO_GPU_MEMORY_TOTAL": "16384",
     }
     return {f"answer {answer}": "ok", **{f"answer {answer} {name}": text for name, text in given.items()}}
+
+
+def units(*cases: str, place: str = "node annotation") -> tuple[Place, ...]:
+    """How large units are, as the node says it: each GPU's own number of them."""
+    found = []
+    for name, case in sharing("volcano").items():
+        if number(name) in " ".join(cases).split():
+            factor = 1000 if "1000" in name else 1
+            count = sum(card.memory_bytes // (factor << 20) for card in case.inputs.gpus)
+            text = f"volcano.sh/gpu-memory={count}x{factor}MiB"
+            found.append(Place(number(name), {f"{place} units.fairlead/volcano": text}))
+    return tuple(found)
 
 
 def numbers(cards: str | None, *places: str) -> dict[str, Any]:
@@ -75,8 +88,8 @@ DIFFERENCES: Differences = {
         (Place("024", {"answer 0 NVIDIA_VISIBLE_DEVICES": "0", "answer 2 NVIDIA_VISIBLE_DEVICES": "2"}),),
     ),
     "refused-pod": Difference(
-        "A pod that the kubelet has refused is known by its phase, Failed; theirs passes over a reason that no pending "
-        "pod has.",
+        "A pod that the kubelet has refused is known by its phase, Failed, and one that has its GPU by the kubelet's "
+        "books; theirs passes over pods for a reason or a message in their status.",
         (Place("042", env(0, 1, 100) | {"pod default/p volcano.sh/gpu-assigned": "true"}),),
     ),
     "marked-later": Difference(
@@ -132,6 +145,10 @@ DIFFERENCES: Differences = {
             ),
             Place("067 068", {f"answer 0 node {key}": text for key, text in SIGNATURE.items()}),
         ),
+    ),
+    "units-told": Difference(
+        "The node carries an annotation that says how large a unit of memory is, and how many there are.",
+        (*units(SHARED, CRASHED, "071 081"), *units("067 068", place="answer 0 node")),
     ),
     "amounts-zero": Difference(
         "A node without a GPU says that it has 0 of them; theirs says nothing.",

@@ -42,10 +42,14 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A line of the guide, and everywhere that it shows."""
+    """A line of the guide, and everywhere that it shows.
+
+    `shown_by`: a test of ours, where the recording that shows theirs is not among those that are played here.
+    """
 
     text: str
-    places: tuple[Place, ...]
+    places: tuple[Place, ...] = ()
+    shown_by: str = ""
 
 
 Differences = Mapping[str, Difference]

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.backends.nvidia import library
 from fairlead.backends.nvidia.nvml import Nvml
-from tests.recorded import differences_doslab, differences_gpushare, differences_volcano
+from tests.recorded import differences_doslab, differences_gpushare, differences_volcano, process
 from tests.recorded.held import admissions, check_table, hold, hold_command, hold_process
 from tests.recorded.outcome import Difference, Place
+from tests.recorded.stage import eventually, staged
 from tests.vectors.sharing import sharing
 
 CASES = {peer: sharing(peer) for peer in ("mini", "gpushare", "volcano")}
@@ -83,3 +85,18 @@ async def test_what_they_overlook_is_overlooked_on_demand(
 @pytest.mark.parametrize("peer", CASES)
 def test_the_guide_has_every_difference_and_no_other(peer: str):
     check_table(peer, CASES[peer], DIFFERENCES[peer])
+
+
+async def test_a_node_without_a_gpu_says_that_it_has_none(kubelet_root: Path):
+    """Ours on the machine of a recording from which the GPU was taken."""
+    case = CASES["gpushare"]["087-stale-socket"]
+    bare = replace(case, inputs=replace(case.inputs, gpus=[]))
+    async with staged(bare, kubelet_root) as stage:
+        await stage.end.start(process.command(bare, stage), process.environment(stage))
+
+        def counted() -> object:
+            return stage.nodes()["node-1"]["status"]["capacity"].get("aliyun.com/gpu-count")
+
+        assert await eventually(lambda: counted() == "0"), stage.end.log
+        assert stage.end.exit_code is None
+        assert await stage.end.stop() == 0
