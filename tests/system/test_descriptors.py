@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -9,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tests.system.process import Program, fairlead, program
+from tests.apiserver.server import api_server
+from tests.system.process import PATIENCE_S, Program, fairlead, program
 from tests.system.rig import GPU, SIM
 from tests.system.test_process import write_config
 
@@ -101,4 +103,37 @@ async def test_a_daemon_short_of_descriptors_from_the_start_says_so_and_goes_on(
                 await daemon.says("bind resource")
             await kubelet.start()
             await kubelet.wait_for_allocatable(GPU, 8)
+            quiet(daemon)
+
+
+async def test_the_api_server_is_reached_again_when_descriptors_are_free(
+    kubelet: Kubelet, kubelet_root: Path, tmp_path: Path
+):
+    amount = "example.com/gpu-core"
+    async with api_server() as server:
+        empty: dict[str, str] = {}
+        server.store.put("nodes", {"metadata": {"name": "n1"}, "status": {"capacity": empty, "allocatable": empty}})
+        access = {
+            "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+            "users": [{"name": "u", "user": {"token": "s3cret"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        kubeconfig = tmp_path / "config"
+        kubeconfig.write_text(json.dumps(access))
+        text = f"{SIM}amounts: [{{resource: {amount}, perDevice: 100}}]\n"
+        env = {"KUBECONFIG": str(kubeconfig), "NODE_NAME": "n1"}
+        config = write_config(kubelet_root, kubelet, text)
+        async with program(*starved(config), env=env) as daemon:
+            await kubelet.wait_for_allocatable(GPU, 8)
+            await daemon.says("amounts-set")
+            with crowd(plugin_socket(kubelet), kubelet_root / "fl.sock"):
+                await daemon.says("out-of-descriptors")
+                server.store.put("nodes", {"metadata": {"name": "n1"}, "status": {"capacity": {}, "allocatable": {}}})
+                write_config(kubelet_root, kubelet, text.replace("perDevice: 100", "perDevice: 50"))
+                daemon.send(signal.SIGHUP)
+            async with asyncio.timeout(PATIENCE_S):
+                while server.store.get("nodes", "n1")["status"]["capacity"].get(amount) != "400":
+                    daemon.send(signal.SIGHUP)
+                    await asyncio.sleep(0.1)
             quiet(daemon)

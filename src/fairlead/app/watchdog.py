@@ -122,13 +122,16 @@ class Watchdog:
         self._wake.put(None)
 
     def _watch(self) -> None:
+        late = False  # a turn was owed at the last look
         while not self._over.is_set():
-            slept_s = ALERT_S if self._pulse.owed_since_s is not None else self._rest_s
+            slept_s = min(ALERT_S, self._rest_s) if late or self._signal else self._rest_s
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=slept_s)
             if self._over.is_set():
                 return
-            self._set_net()
+            late = self._pulse.owed_since_s is not None
+            if not late:
+                self._set_net()
             stopping = bool(self._signal)
             verdict = self._pulse.judge(time.monotonic(), slept_s=slept_s, limit_s=STOP_S if stopping else None)
             if verdict is Verdict.OVER:

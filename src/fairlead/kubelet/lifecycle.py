@@ -41,7 +41,7 @@ class Retry(StrEnum):
 class Life(Struct, frozen=True):
     phase: Phase = Phase.BIND
     attempt: int = 0  # failures since the last stream that lasted
-    streams: int = 0  # streams open on the present server
+    streams: int = 0  # streams of the kubelet that are open on the present server
     reason: str = ""  # why we are here, for people
     retry: Retry = Retry.REGISTER  # where BACKOFF leads
     watched: bool = False  # the kubelet's plugin watcher finds our socket; registering again means a fresh socket
@@ -223,6 +223,6 @@ def _closed(life: Life, pace: Pace) -> tuple[Life, tuple[Action, ...]]:
     if life.phase is not Phase.STREAMING:
         return life, ()
     if life.streams:
-        # Nobody says whose stream it was. If it was the kubelet's, it has forgotten us.
+        # Both are on connections that the kubelet registered us with. Which of the two it still reads is not known.
         return _back_off(life, "a stream ended while another is open", pace, Retry.BIND)
     return _back_off(life, "the kubelet closed the stream", pace)

@@ -176,6 +176,16 @@ def _answers(path: Path) -> bool:
     return True
 
 
+def _receive(connection: sockets.socket, *, last: bool) -> bytes:
+    """What came; nothing at the end. A daemon that answered before it read the question ends with a reset."""
+    try:
+        return connection.recv(65536)
+    except ConnectionResetError:
+        if last:
+            return b""
+        raise
+
+
 def ask(path: Path, request: Mapping[str, Any], *, timeout_s: float = READ_DEADLINE_S) -> Any:
     """The other end, for commands: blocking, because a command has nothing else to do."""
     connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
@@ -183,10 +193,11 @@ def ask(path: Path, request: Mapping[str, Any], *, timeout_s: float = READ_DEADL
     with connection:
         try:
             connection.connect(os.fspath(path))
-            with contextlib.suppress(BrokenPipeError):  # refused before it was read: why, can still be read
+            # Refused before it was read: why, can still be read.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(to_json(request) + b"\n")
             answer = bytearray()
-            while chunk := connection.recv(65536):
+            while chunk := _receive(connection, last=answer.endswith(b"\n")):
                 answer += chunk
                 if len(answer) > ANSWER_MAX_BYTES:
                     raise NotRunning(f"{path}: the answer is over {ANSWER_MAX_BYTES} bytes")

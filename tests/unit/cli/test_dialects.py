@@ -12,6 +12,8 @@ import yaml
 
 from fairlead._version import __version__
 from fairlead.cli import DIALECTS
+from fairlead.config.spec import StatusSpec
+from fairlead.dialects.order import own_flags
 
 PATIENCE_S = 60
 SHARING = ("doslab", "gpushare", "volcano")
@@ -31,6 +33,13 @@ def fairlead(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
 def test_all_are_listed():
     done = fairlead("--help")
     assert all(f"\n  {word} " in done.stdout for word in DIALECTS)
+
+
+@pytest.mark.parametrize("word", DIALECTS)
+def test_its_socket_is_where_status_looks(word: str):
+    socket = next(str(flag.default) for flag in own_flags(word, "it") if flag.name == "status-socket")
+    assert Path(socket).parent == Path(StatusSpec().socket).parent
+    assert socket.endswith(".sock")
 
 
 @pytest.mark.parametrize("word", SHARING)
