@@ -19,8 +19,8 @@ from fairlead.model.names import ResourceName
 from fairlead.model.resource import Resource
 
 # Of one changed slot and one held id: an insertion into a Go map. 75 to 100 ns follow from four earlier observations of
-# kubelet 1.36.4 (tests/unit/policy/test_stall.py). `python -m bench --only kubelet` gave 155 to 190 ns in its one run, on
-# a machine with three times as much to do as it has cores. No run on a quiet machine stands behind this number yet.
+# kubelet 1.36.4 (tests/unit/policy/test_stall.py). `python -m bench --only kubelet` gave 155 to 190 ns in its one run,
+# on a machine with three times as much to do as it has cores. No run on a quiet machine stands behind this number yet.
 PAIR_S = 100e-9
 # A list with all of it held may take so long: pods that start meanwhile wait for it. 2,236 slots.
 MAX_STALL_S = 0.5
