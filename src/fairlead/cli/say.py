@@ -6,7 +6,10 @@ import sys
 
 from fairlead.model.text import printable
 
+LINE_MAX = 4000  # a name that is quoted may be of any length
+
 
 def say(text: object, program: str = "fairlead") -> None:
     for line in str(text).splitlines():
-        sys.stderr.write(f"{program}: {printable(line.removeprefix(f'{program}: '))}\n")
+        shown = printable(line.removeprefix(f"{program}: "))
+        sys.stderr.write(f"{program}: {shown if len(shown) <= LINE_MAX else shown[:LINE_MAX] + '...'}\n")

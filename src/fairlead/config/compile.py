@@ -27,6 +27,8 @@ Problem = tuple[Path, str]
 
 SHORTEST_S = 0.01  # anything below is a busy loop
 SOCKET_PATH_MAX_BYTES = 107
+BACKENDS_MAX = 64
+RULES_MAX = 1000
 
 # As text: compiled when a configuration has such a key, not by every start.
 _ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -55,7 +57,17 @@ def compile_rules(config: Config) -> tuple[tuple[Rule, ...], list[Problem]]:
 
 def check(config: Config) -> list[Problem]:
     """What is wrong beyond types."""
-    problems: list[Problem] = []
+    problems: list[Problem] = [
+        ((key,), f"{len(given):,} of them; {most:,} is the limit")
+        for key, given, most in (
+            ("backends", config.backends, BACKENDS_MAX),
+            ("rules", config.rules, RULES_MAX),
+            ("amounts", config.amounts, RULES_MAX),
+        )
+        if len(given) > most
+    ]
+    if problems:
+        return problems  # each of them would be looked at
     if not config.backends:
         problems.append((("backends",), "no backend is given, so there are no devices. Add one, such as: - kind: sim"))
     for number, backend in enumerate(config.backends):

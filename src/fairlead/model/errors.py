@@ -34,6 +34,7 @@ class InvalidQuantity(UsageError):
         self.text, self.reason = text, reason
 
 
+PROBLEMS_MAX = 100  # faults that one error names
 PROBLEM_MAX = 2000  # characters of one fault: what is quoted in it may be as long as the file
 
 
@@ -42,7 +43,9 @@ class ConfigError(UsageError):
 
     def __init__(self, source: str, problems: Iterable[str]) -> None:
         self.source = source
-        self.problems = tuple(text if len(text) <= PROBLEM_MAX else f"{text[:PROBLEM_MAX]}..." for text in problems)
+        found = [text if len(text) <= PROBLEM_MAX else f"{text[:PROBLEM_MAX]}..." for text in problems]
+        more = len(found) - PROBLEMS_MAX
+        self.problems = (*found[:PROBLEMS_MAX], *([f"and {more:,} faults more"] if more > 0 else ()))
         super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
 
 

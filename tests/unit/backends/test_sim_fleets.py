@@ -204,3 +204,9 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(ConfigError, match="cannot be read"):
         backend(fleet=str(path))
+
+
+@pytest.mark.parametrize("group", [{"count": 1024}, {"count": 1024, "partitions": [{"profile": "x", "count": 1024}]}])
+def test_a_fleet_of_a_few_lines_cannot_take_all_memory(group: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="devices with their partitions; 16,384 is the limit"):
+        backend(fleet={"devices": [group] * 20})

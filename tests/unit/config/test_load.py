@@ -264,3 +264,20 @@ def test_a_backend_is_named_by_text(name: object):
 def test_a_fault_in_json_that_is_no_yaml_is_told_without_its_line():
     with pytest.raises(ConfigError, match=r"(?m)^f\.json: rulez: unknown key 'rulez'"):
         parse('{"rulez": "\\ud83d\\ude00"}', "f.json")  # a pair of escapes, which YAML does not know
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "most"), [("backends", {"kind": "sim"}, 64), ("rules", {"exclude": True}, 1000), ("rules", {}, 1000)]
+)
+def test_a_file_that_asks_for_too_much_is_refused_at_once(key: str, one: dict[str, object], most: int):
+    raw = {"backends": [{"kind": "sim"}], "rules": [{"resource": "example.com/gpu"}], key: [one] * (most + 1)}
+    with pytest.raises(ConfigError, match=rf"{key}: {most + 1:,} of them; {most:,} is the limit") as caught:
+        build(raw, "f.yaml")
+    assert len(caught.value.problems) == 1
+
+
+def test_an_error_names_a_hundred_faults_and_counts_the_rest():
+    error = ConfigError("f.yaml", ["x" * 5000] * 250)
+    assert len(error.problems) == 101
+    assert str(error).endswith("f.yaml: and 150 faults more")
+    assert len(str(error)) < 250_000

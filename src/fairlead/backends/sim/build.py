@@ -26,8 +26,14 @@ class Built(Struct, frozen=True):
     scores: Mapping[tuple[DeviceId, DeviceId], int] | None = None
 
 
+DEVICES_MAX = 16_384  # of one fleet; a kubelet takes no longer list
+
+
 def build(groups: Sequence[Group], fleet: str, source: str, *, first: int = 0, at: str = "devices") -> Built:
     """Builds all groups. `first` is the number of the first device: new ones join behind those that are there."""
+    made = sum(group.count * (1 + sum(part.count for part in group.partitions)) for group in groups)
+    if made > DEVICES_MAX:
+        raise ConfigError(source, [f"{at}: {made:,} devices with their partitions; {DEVICES_MAX:,} is the limit"])
     devices: list[Device] = []
     wholes: list[Device] = []
     scores: LinkScores = {}
