@@ -49,14 +49,19 @@ class Contestant:
 
 def ours(slots_per_device: int = 1) -> Contestant:
     """Our daemon on simulated devices, each shared into this many slots."""
+    rule: dict[str, Any] = {"resource": RESOURCE, "env": {"VISIBLE_DEVICES": "{ids}"}}
+    if slots_per_device > 1:
+        rule["replicas"] = slots_per_device
+    return simulated(RESOURCE, FLEET, rule)
+
+
+def simulated(resource: str, fleet: Any, rule: dict[str, Any]) -> Contestant:
+    """Our daemon on a fleet, with one rule."""
 
     def launch(directory: Path) -> Sequence[str | Path]:
         home = directory.parent
-        rule: dict[str, Any] = {"resource": RESOURCE, "env": {"VISIBLE_DEVICES": "{ids}"}}
-        if slots_per_device > 1:
-            rule["replicas"] = slots_per_device
         config = {
-            "backends": [{"kind": "sim", "fleet": FLEET}],
+            "backends": [{"kind": "sim", "fleet": fleet}],
             "rules": [rule],
             # No pod-resources socket: the kubelet's part played here has no pods.
             "kubelet": {"directory": str(directory), "podResources": ""},
@@ -67,7 +72,7 @@ def ours(slots_per_device: int = 1) -> Contestant:
         file.write_text(json.dumps(config))
         return [Path(sys.executable).with_name("fairlead"), "run", "--config", file]
 
-    return Contestant(OURS, RESOURCE, launch)
+    return Contestant(OURS, resource, launch)
 
 
 def aio() -> Contestant:

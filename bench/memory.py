@@ -5,11 +5,8 @@ Owns the machine, three cards of 20,000 MiB in units of 1 MiB, and what is asked
 
 from __future__ import annotations
 
-import json
 import random
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import contestants, measure
@@ -29,7 +26,7 @@ from fairlead.wire import deviceplugin as dp
 from fairlead.wire.proto import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from bench.measure import Effort, OpenKubelet
 
@@ -62,20 +59,8 @@ SHEET = Sheet(
 
 
 def contestant() -> Contestant:
-    def launch(directory: Path) -> Sequence[str | Path]:
-        home = directory.parent
-        fleet = {"devices": [{"count": CARDS, "vendor": "nvidia", "memory": f"{CARD_MIB}MiB", "numa": [0, 1, 1]}]}
-        config = {
-            "backends": [{"kind": "sim", "fleet": fleet}],
-            "rules": [{"resource": RESOURCE, "memory": {"unit": "1MiB"}}],
-            "kubelet": {"directory": str(directory), "podResources": ""},
-            "status": {"socket": str(home / "s.sock")},
-        }
-        file = home / "config.json"
-        file.write_text(json.dumps(config))
-        return [Path(sys.executable).with_name("fairlead"), "run", "--config", file]
-
-    return Contestant(OURS, RESOURCE, launch)
+    fleet = {"devices": [{"count": CARDS, "vendor": "nvidia", "memory": f"{CARD_MIB}MiB", "numa": [0, 1, 1]}]}
+    return contestants.simulated(RESOURCE, fleet, {"resource": RESOURCE, "memory": {"unit": "1MiB"}})
 
 
 async def run(effort: Effort, open_kubelet: OpenKubelet, say: Callable[[str], None]) -> Results:

@@ -29,14 +29,7 @@ async def server() -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 def env(server: ApiServer, tmp_path: Path) -> dict[str, str]:
-    config = {
-        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-        "users": [{"name": "u", "user": {"token": "s3cret"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    (tmp_path / "config").write_text(json.dumps(config))
-    return {"KUBECONFIG": str(tmp_path / "config"), "NODE_NAME": "n1", "NO_COLOR": "1"}
+    return {"KUBECONFIG": server.write_kubeconfig(tmp_path / "config"), "NODE_NAME": "n1", "NO_COLOR": "1"}
 
 
 def _capacity(server: ApiServer) -> dict[str, str]:

@@ -32,14 +32,7 @@ async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         server.store.put("nodes", {"metadata": {"name": "n2"}, "status": {"allocatable": amounts}})
         put_pod(server, "a", "n1", {"ALIYUN_COM_GPU_MEM_IDX": "1"})
         server.allowed = set(ALLOWED)
-        config = {
-            "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-            "users": [{"name": "u", "user": {"token": "s3cret"}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        (tmp_path / "config").write_text(json.dumps(config))
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        monkeypatch.setenv("KUBECONFIG", server.write_kubeconfig(tmp_path / "config"))
         yield server
 
 

@@ -9,9 +9,11 @@ from tests.unit.cluster.test_follow import until
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.nodes import NodeWatch
+from fairlead.cluster.rbac import FEATURES
 
 
 async def test_two_parts_run_one_watch_and_the_second_goes_on_when_the_first_ends(server: ApiServer, client: Client):
+    server.allowed = {(v, rule.resource) for rule in FEATURES["`fairlead nvidia config-manager`"] for v in rule.verbs}
     server.store.put("nodes", {"metadata": {"name": "n1", "labels": {"a": "1"}}})
     watch = NodeWatch(client, "n1")
     first, second = asyncio.create_task(watch.run()), asyncio.create_task(watch.run())
