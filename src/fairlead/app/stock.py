@@ -116,8 +116,10 @@ class Ledger:
             kept = retain(before, resource, mine, now_s=now_s, is_free=partial(is_free, name))
             if kept.slots or name in plain or name not in named:
                 served[name] = kept  # a name made from devices goes with the last of them
-        if held:
-            served = _withhold(served, held, inventory)
+        if held is not None:
+            self._held = held
+        if self._held:  # a kubelet that is silent now has said it before: what pods held then is not free yet
+            served = _withhold(served, self._held, inventory)
         for name, why in self.units.unsure(self.assignment.resources, rules, held).items():
             served[name] = _keep_back(served[name], set(served[name].slots_of))
             problems.append(why)
@@ -154,7 +156,6 @@ class Ledger:
         """A device offered in two forms is given away in one of them."""
         if held is not None:
             self._claims = {key: at_s for key, at_s in self._claims.items() if now_s - at_s < CLAIM_S}
-            self._held = held
         forms: dict[DeviceId, set[ResourceName]] = {}
         takers: dict[DeviceId, set[ResourceName]] = {}
         for name, resource in served.items():
@@ -201,9 +202,11 @@ def _withhold(
     for name, resource in served.items():
         for slot in held.get(name, frozenset()):
             place = resource.order.get(slot)
-            if place is None or resource.slots[place].retired_s is not None:
+            if place is None:
                 shorts = shorts or {short_name(device.id): device.id for device in inventory.devices}
                 busy.add(owner_of(slot, shorts) or device_of(slot))
+            elif resource.slots[place].retired_s is not None:
+                busy.add(resource.slots[place].device)  # ids of another plugin do not name it
     if not busy:
         return dict(served)
     return {name: _keep_back(resource, busy) for name, resource in served.items()}

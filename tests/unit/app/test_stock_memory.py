@@ -103,3 +103,29 @@ def test_a_change_of_health_makes_no_slot_anew():
     assert all(one is other for one, other in zip(before.slots, after.slots, strict=True))
     assert (after.order, after.slots_of) == views
     assert after.order is views[0]
+
+
+def test_memory_held_in_another_unit_is_not_given_away_while_the_kubelet_is_silent():
+    devices = node(16 * GIB, 16 * GIB)
+    held = {NAME: frozenset(slot.id for slot in settle(Ledger(), devices).slots_of[devices[1].id][:10])}
+    coarse = (Rule(ANY, NAME, memory=Share(GIB, grow=False)),)
+    ledger = Ledger()
+    before = offered(settle(ledger, devices, coarse, held))
+    assert len(before) == 16
+    (silent,) = ledger.settle(Inventory(devices), coarse, None, frozenset(), 1.0)
+    assert offered(silent) == before
+    assert len(offered(settle(ledger, devices, coarse, {}, at=2))) == 32
+
+
+def test_memory_held_under_ids_of_another_plugin_is_not_given_away_under_other_ids_or_another_name():
+    devices, theirs = node(16 * GIB, 16 * GIB), Share(GIB, ids="fakeID---{index}---")
+    held = {NAME: frozenset({SlotId("fakeID---1---0")})}
+    for rule in (
+        Rule(ANY, NAME, memory=Share(GIB)),
+        Rule(ANY, ResourceName("example.com/other"), memory=theirs),
+    ):
+        ledger = Ledger()
+        settle(ledger, devices, (Rule(ANY, NAME, memory=theirs),), held)
+        resources = ledger.settle(Inventory(devices), (rule,), held, frozenset(), 1.0)
+        given = {slot.device for resource in resources for slot in resource.slots if resource.usable(slot)}
+        assert given == {devices[0].id}
