@@ -11,7 +11,7 @@ from fairlead.app.unitbook import UnitBook
 from fairlead.app.units import Units
 from fairlead.config.load import Loaded
 from fairlead.config.spec import Registration
-from fairlead.kubelet.checkpoint import read_checkpoint
+from fairlead.kubelet.checkpoint import is_written, read_checkpoint
 from fairlead.kubelet.podresources import Holdings, read_holdings
 from fairlead.model.inventory import Inventory
 from fairlead.policy.rules import Assignment, assign
@@ -30,6 +30,8 @@ async def foresee(loaded: Loaded, inventory: Inventory) -> Assignment:
     found = await read_holdings(Path(kubelet.pod_resources), timeout_s=ASK_S) if kubelet.pod_resources else None
     held = found.by_resource if isinstance(found, Holdings) else None
     written = read_checkpoint(Path(kubelet.directory))
-    ledger = Ledger(Units(book, lambda: frozenset(written.held) if written else frozenset()))
+    unreadable = written is None and is_written(Path(kubelet.directory))
+    on_disk = None if unreadable else frozenset(written.held if written else ())
+    ledger = Ledger(Units(book, lambda: on_disk))
     ledger.settle(inventory, loaded.rules, held, frozenset(), 0.0)
     return replace(ledger.assignment, problems=ledger.problems)

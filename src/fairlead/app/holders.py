@@ -35,6 +35,7 @@ class Holders:
         self._owner: Owner | None = None
         self.known: Holdings | Unknown = Unknown("not read yet")
         self._checkpoint: Checkpoint | None = None  # read only while pod-resources gives no answer
+        self._unreadable = False  # there is a checkpoint, or there may be one, and it is not known what it says
         self._read_s = 0.0
         self.asked_s = 0.0  # when the kubelet was last asked
         self._stirred_s = -STIR_S
@@ -49,11 +50,11 @@ class Holders:
             await self._read_checkpoint(config)
 
     def on_disk(self) -> frozenset[ResourceName] | None:
-        """Resources that pods hold by the checkpoint. None: it was not read since the kubelet was last asked.
+        """Resources that pods hold by the checkpoint. None: it was not, or cannot be, read since the kubelet was asked.
 
         A kubelet that has just started answers before it knows its pods, and it never names init containers.
         """
-        if self._read_s < self.asked_s:
+        if self._read_s < self.asked_s or self._unreadable:
             return None
         return frozenset(self._checkpoint.held) if self._checkpoint is not None else frozenset()
 
@@ -95,16 +96,21 @@ class Holders:
     async def _read_checkpoint(self, config: Config) -> None:
         """On a thread of its own: the file may be large, and its file system may hang."""
         from fairlead.backends.owner import Owner  # noqa: PLC0415 - most daemons can ask the kubelet
-        from fairlead.kubelet.checkpoint import read_checkpoint  # noqa: PLC0415 - as above
+        from fairlead.kubelet.checkpoint import is_written, read_checkpoint  # noqa: PLC0415 - as above
 
         self._owner = self._owner or Owner("checkpoint", self._clock)
         now_s = self._clock.monotonic()
+        directory = Path(config.kubelet.directory)
+
+        def read() -> tuple[Checkpoint | None, bool]:
+            found = read_checkpoint(directory)
+            return found, found is None and is_written(directory)
+
         try:
-            directory = Path(config.kubelet.directory)
-            found = await self._owner.call(read_checkpoint, directory, what="the kubelet's checkpoint")
+            found, unreadable = await self._owner.call(read, what="the kubelet's checkpoint")
         except BackendError:
-            found = None  # the slots stay
-        self._checkpoint, self._read_s = found, now_s
+            found, unreadable = None, True  # the slots stay, and so do the units
+        self._checkpoint, self._unreadable, self._read_s = found, unreadable, now_s
 
     def close(self) -> None:
         if self._owner is not None:

@@ -7,6 +7,7 @@ name is. Its checksum is not checked: it covers Go's rendering of private types,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,6 +43,11 @@ class _Data(Struct, rename="pascal"):
 
 class _File(Struct, rename="pascal"):
     data: _Data
+
+
+def is_written(directory: Path) -> bool:
+    """Whether there is a file at all. One that cannot be read may name any pod."""
+    return os.path.lexists(directory / NAME)
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:
