@@ -318,14 +318,18 @@ class Assigner:
         if not book.assign.node_env or self._watch.latest.value.node is not None:
             return
         await self._watch.check()
+        patience, began_s = self.pods.patience, self._clock.monotonic()
         try:
-            async with asyncio.timeout(book.assign.wait_s):
+            async with asyncio.timeout(min(book.assign.wait_s, patience.left(began_s))):
                 async for now in self._watch.latest.follow():
                     if now.node is not None:
                         return
         except TimeoutError:
             problem = self._watch.latest.value.problem or "its labels are not read yet"
             raise ClusterAway(book.resource.name, amount, self._node, problem) from None
+        finally:
+            now_s = self._clock.monotonic()
+            patience.spend(now_s, now_s - began_s)
 
     def _unlock(self, book: Book) -> None:
         book.locked_for = ""

@@ -148,3 +148,16 @@ async def test_labels_are_read_as_soon_as_the_server_is_back():
         at.server.store.put("nodes", {"metadata": {"name": "n1", "labels": {"isolation": "off"}}, "status": {}})
         await at.admit("p", 4)
         assert at.assigner.env(at.resource) == {"PLAIN": "yes"}
+
+
+async def test_waiting_for_labels_is_bounded_by_the_same_patience():
+    clock = FakeClock()
+    labelled = replace(ASSIGN, wait_s=20.0, node_env=(NodeEnv("isolation", "off", {"PLAIN": "yes"}),))
+    async with desk(labelled, node=False, clock=clock) as at:
+        at.bind("p", 4, card="1", time="1")
+        await at.seen()
+        patience = at.assigner.pods.patience
+        patience.spend(clock.monotonic(), patience.left(clock.monotonic()))
+        async with asyncio.timeout(10):
+            with pytest.raises(ClusterAway, match="its labels are not read yet"):  # at once
+                await at.admit("p", 4)
