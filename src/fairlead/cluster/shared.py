@@ -16,10 +16,12 @@ class Shared:
 
     async def run(self) -> None:
         """Raises what the work raises. Work that is cancelled lets its callers go, and does not cancel them."""
-        if self._running is None or self._running.done():
+        if self._next is not None:  # it has not begun, also where the one before it has just ended
+            task = self._next
+        elif self._running is None or self._running.done():
             task = self._running = self._start(None)
         else:
-            task = self._next = self._next or self._start(self._running)
+            task = self._next = self._start(self._running)
         await asyncio.wait({task})
         if not task.cancelled():
             task.result()

@@ -67,3 +67,32 @@ async def test_cancelled_work_lets_its_callers_go():
     await settle()
     shared.cancel()
     await asyncio.gather(*callers)  # they are not cancelled with it
+
+
+async def test_one_runs_at_a_time_also_for_those_who_come_between_two_runs():
+    gates: list[asyncio.Event] = []
+    running = most = 0
+
+    async def work() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        gates.append(asyncio.Event())
+        try:
+            await gates[-1].wait()
+        finally:
+            running -= 1
+
+    shared = Shared(work)
+    callers = [asyncio.create_task(shared.run())]
+    await settle()
+    callers.append(asyncio.create_task(shared.run()))
+    await asyncio.sleep(0)
+    gates[0].set()
+    for _ in range(6):
+        callers.append(asyncio.create_task(shared.run()))
+        await asyncio.sleep(0)
+    shared.cancel()
+    await settle()
+    assert (most, running) == (1, 0)
+    await asyncio.gather(*callers)
