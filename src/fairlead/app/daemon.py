@@ -97,7 +97,7 @@ class Daemon:
         watched = kubelet.registration is Registration.WATCHER
         called = kubelet.registration is Registration.SOCKET
         self.directory = Path(kubelet.watcher_directory if watched else kubelet.directory)
-        self.ledger = Ledger(Units(UnitBook(self.directory), self.holders.on_disk))
+        self.ledger = Ledger(Units(UnitBook(self.directory), self.holders.on_disk, self.holders.listed))
         self._lock = DirectoryLock(self.directory, _lock_name(loaded.config.instance))
         self._watch = SocketWatch(self.directory, self.clock)
         self.supervisor = Supervisor(

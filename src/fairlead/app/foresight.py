@@ -32,6 +32,7 @@ async def foresee(loaded: Loaded, inventory: Inventory) -> Assignment:
     written = read_checkpoint(Path(kubelet.directory))
     unreadable = written is None and is_written(Path(kubelet.directory))
     on_disk = None if unreadable else frozenset(written.held if written else ())
-    ledger = Ledger(Units(book, lambda: on_disk))
+    listed = written.listed if written else {}
+    ledger = Ledger(Units(book, lambda: on_disk, lambda name: listed.get(name, frozenset())))
     ledger.settle(inventory, loaded.rules, held, frozenset(), 0.0)
     return replace(ledger.assignment, problems=ledger.problems)

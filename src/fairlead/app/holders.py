@@ -14,7 +14,7 @@ from fairlead.app.stock import Ledger
 from fairlead.config.spec import Config
 from fairlead.kubelet.podresources import DEADLINE_S, Holdings, Unknown, read_holdings
 from fairlead.model.errors import BackendError
-from fairlead.model.names import ResourceName
+from fairlead.model.names import ResourceName, SlotId
 from fairlead.model.ports import Clock
 from fairlead.model.resource import Slot
 
@@ -57,6 +57,10 @@ class Holders:
         if self._read_s < self.asked_s or self._unreadable:
             return None
         return frozenset(self._checkpoint.held) if self._checkpoint is not None else frozenset()
+
+    def listed(self, resource: ResourceName) -> frozenset[SlotId]:
+        """Ids that the kubelet had from whoever served the resource last, by the checkpoint."""
+        return self._checkpoint.listed.get(resource, frozenset()) if self._checkpoint is not None else frozenset()
 
     def is_free(self, resource: ResourceName, slot: Slot) -> bool:
         """Whether a slot that left is known to be free by the checkpoint. One that is older proves nothing."""

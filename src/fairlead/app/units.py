@@ -10,7 +10,7 @@ from fairlead.model.names import ResourceName, SlotId
 from fairlead.model.resource import Resource
 from fairlead.policy.memory import Share, unit_in_use
 from fairlead.policy.rules import Assignment, Rule, rule_of
-from fairlead.policy.units import Fixed, devices_of
+from fairlead.policy.units import Fixed, devices_of, is_cut_with
 
 GRANT_S = 60.0  # an Allocate is under way no longer than this before the kubelet names its pod
 
@@ -18,16 +18,27 @@ Held = Mapping[ResourceName, frozenset[SlotId]]
 OnDisk = Callable[[], frozenset[ResourceName] | None]
 
 
+Listed = Callable[[ResourceName], frozenset[SlotId]]
+
+
 def _nothing() -> frozenset[ResourceName] | None:
     return frozenset()
 
 
-class Units:
-    """`on_disk`: resources that the kubelet has written down for a pod; None: nobody has looked since it was asked."""
+def _no_list(_name: ResourceName) -> frozenset[SlotId]:
+    return frozenset()
 
-    def __init__(self, book: UnitBook | None = None, on_disk: OnDisk = _nothing) -> None:
+
+class Units:
+    """`on_disk`: resources that the kubelet has written down for a pod; None: nobody has looked since it was asked.
+
+    `listed`: ids that the kubelet has written down as offered.
+    """
+
+    def __init__(self, book: UnitBook | None = None, on_disk: OnDisk = _nothing, listed: Listed = _no_list) -> None:
         self.book = book or UnitBook()
         self._on_disk = on_disk
+        self._listed = listed
         self._chosen: dict[ResourceName, tuple[Share, int]] = {}  # by this process, and for what
         self._granted_s: dict[ResourceName, float] = {}
         self._wishing: set[ResourceName] = set()  # whose unit would be another if it could
@@ -73,9 +84,17 @@ class Units:
             unit = self.book.units.get(name, 0)
             if (unit or share.ids) and (why := self._holds(name, share, mine)):
                 before = served.get(name)
+                if unit and before is None and self._is_of_old(unit, share, name, devices):
+                    unit = share.unit_bytes
                 first = frozenset(before.slots_of) if before else devices_of(mine or (), devices, share.ids)
                 fixed[name] = Fixed(unit, why, first)
         return keep, fixed
+
+    def _is_of_old(self, unit: int, share: Share, name: ResourceName, devices: tuple[Device, ...]) -> bool:
+        """Whether another plugin has served the resource since the file was written, in the unit that is asked for."""
+        listed = self._listed(name) if share.ids and unit != share.unit_bytes else frozenset()
+        theirs = is_cut_with(share.unit_bytes, listed, devices, share.ids)
+        return theirs and not is_cut_with(unit, listed, devices, share.ids)
 
     def settled(self, assignment: Assignment, rules: tuple[Rule, ...], fixed: Mapping[ResourceName, Fixed]) -> None:
         self._wishing.clear()

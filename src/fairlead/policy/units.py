@@ -6,6 +6,7 @@ be other memory. Knows nothing of how it is found out who holds what.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -114,3 +115,10 @@ def devices_of(held: Iterable[SlotId], devices: Iterable[Device], ids: str) -> f
     """The devices that ids of another plugin name. Such an id ends with the number of the unit."""
     stems = {slot.rstrip("0123456789") for slot in held}
     return frozenset(device.id for device in devices if prefix_of(device, 0, ids) in stems)
+
+
+def is_cut_with(unit_bytes: int, listed: Iterable[SlotId], devices: Iterable[Device], ids: str) -> bool:
+    """Whether a list of another plugin's ids is one of these devices in this unit. Devices without any do not count."""
+    counts = Counter(slot.rstrip("0123456789") for slot in listed)
+    found = [(counts[prefix_of(device, 0, ids)], device.memory_bytes // unit_bytes) for device in devices]
+    return any(count for count, _ in found) and all(count in {0, whole} for count, whole in found)

@@ -27,7 +27,7 @@ async def on_disk(directory: Path) -> frozenset[ResourceName] | None:
 
 async def test_the_checkpoint_names_resources_that_pods_hold(tmp_path: Path):
     (tmp_path / NAME).write_text(encode(Checkpoint([Entry("uid", "main", GPU, {-1: ["a"]}, b"")], {GPU: ["a"]})))
-    assert await on_disk(tmp_path) == {GPU}
+    assert await on_disk(tmp_path) == frozenset({GPU})
 
 
 async def test_without_a_checkpoint_no_pod_holds_anything(tmp_path: Path):

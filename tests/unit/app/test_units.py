@@ -178,3 +178,24 @@ def test_a_damaged_file_gives_nothing_away_while_pods_hold_units(content: bytes,
     assert ledger.units.wishes == set()
     assert all(after.usable(slot) for slot in after.slots)
     assert settle(start(tmp_path), TWO[:1], None).unit_bytes == MIB
+
+
+def test_a_file_from_before_another_plugin_served_is_not_believed_against_the_kubelets_list(tmp_path: Path):
+    """Fairlead in 2 MiB, then the other plugin in GiB, whose pods still run, then Fairlead in GiB."""
+    settle(start(tmp_path), TWO, NOBODY)
+    theirs = frozenset(SlotId(f"fakeID---{card}---{number}") for card in range(2) for number in range(80))
+    book = UnitBook(tmp_path)
+    book.read()
+    after = settle(Ledger(Units(book, frozenset, lambda _name: theirs)), TWO, holding(70), rule(GIB))
+    assert (after.unit_bytes, after.wish_bytes) == (GIB, 0)
+    assert settle(start(tmp_path), TWO, holding(70), rule(GIB)).unit_bytes == GIB
+
+
+@pytest.mark.parametrize("count", [0, 79, 40_960], ids=["no list", "another list", "our list"])
+def test_a_file_is_believed_where_the_kubelets_list_is_not_in_the_unit_that_is_asked_for(count: int, tmp_path: Path):
+    settle(start(tmp_path), TWO, NOBODY)
+    listed = frozenset(SlotId(f"fakeID---0---{number}") for number in range(count))
+    book = UnitBook(tmp_path)
+    book.read()
+    after = settle(Ledger(Units(book, frozenset, lambda _name: listed)), TWO, holding(70), rule(GIB))
+    assert after.unit_bytes == 2 * MIB
