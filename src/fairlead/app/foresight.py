@@ -25,10 +25,13 @@ async def foresee(loaded: Loaded, inventory: Inventory) -> Assignment:
     watched = kubelet.registration is Registration.WATCHER
     book = UnitBook(Path(kubelet.watcher_directory if watched else kubelet.directory))
     book.read()
-    if not book.units and not book.damaged:
+    unwritten = not book.units and not book.damaged
+    if unwritten and not any(part.memory for rule in loaded.rules for part in (rule, *rule.also)):
         return assign(inventory, loaded.rules)
     found = await read_holdings(Path(kubelet.pod_resources), timeout_s=ASK_S) if kubelet.pod_resources else None
     held = found.by_resource if isinstance(found, Holdings) else None
+    if unwritten and held is None:  # no daemon of ours was here, and perhaps there is no kubelet
+        return assign(inventory, loaded.rules)
     written = read_checkpoint(Path(kubelet.directory))
     unreadable = written is None and is_written(Path(kubelet.directory))
     on_disk = None if unreadable else frozenset(written.held if written else ())
