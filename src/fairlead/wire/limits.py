@@ -47,7 +47,7 @@ class Limits(Struct, frozen=True):
     idle_frames: int = 1000
     # A client that connects and says nothing, or says half a preface.
     preface_s: float = 10.0
-    # A peer with output waiting that takes none of it.
+    # A peer with output waiting that takes none of it. Not the kubelet: a long list keeps it busy for a minute.
     stall_s: float = 30.0
     # Complete messages a streaming client holds for a slow reader before it stops granting window.
     unread_messages: int = 16

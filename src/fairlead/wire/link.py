@@ -52,6 +52,11 @@ class Link(asyncio.Protocol):
     def on_backlog(self) -> None:
         """The peer does not take all that waits for it. A bound that connections have in common is kept here."""
 
+    @property
+    def patient(self) -> bool:
+        """Whether a peer that takes nothing is waited for, however long."""
+        return False
+
     # From asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -160,7 +165,7 @@ class Link(asyncio.Protocol):
         if not (self.paused or self.http.flow.queued_bytes):
             return
         sent, waited = self._stall_mark
-        if self.http.flow.sent_bytes == sent and waiting >= waited:
+        if self.http.flow.sent_bytes == sent and waiting >= waited and not self.patient:
             self.hang_up(ErrorCode.ENHANCE_YOUR_CALM, f"nothing was read for {self.limits.stall_s:g} s")
         else:
             self._arm()

@@ -60,7 +60,7 @@ class Peer:
     def __init__(self, pid: int = 0, uid: int = -1) -> None:
         self.pid = pid  # 0: unknown, or in a process namespace that we do not see
         self.uid = uid  # -1: unknown
-        self.wanted = False  # this one is never closed in favour of another
+        self.wanted = False  # never closed in favour of another, nor for being slow
 
 
 class Call:

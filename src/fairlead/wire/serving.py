@@ -84,6 +84,11 @@ class ServerLink(Link):
         if not self.paused:
             self.transport.resume_reading()
 
+    @property
+    def patient(self) -> bool:
+        # A kubelet works through one list before it reads the next. To hang up would make it forget all devices.
+        return self.peer.wanted
+
     def on_backlog(self) -> None:
         self._server.weigh()
 

@@ -107,6 +107,34 @@ async def test_a_peer_without_window_is_left_in_the_end(house: House) -> None:
     assert await peer.goodbye() == ErrorCode.ENHANCE_YOUR_CALM
 
 
+async def test_the_kubelet_may_be_busy_for_longer_than_others(house: House) -> None:
+    """It reads the next list only when it has worked through the last one, and that can take a minute."""
+    server = await house.serve({dp.ALLOCATE: allocate}, stall_s=0.02)
+    peer = await house.peer(hello=False)
+    peer.hello({f.INITIAL_WINDOW_SIZE: 0})
+    await peer.frame()
+    link = next(iter(server.links))
+    link.peer.wanted = True
+    peer.ask()
+    await asyncio.sleep(0.1)
+    assert server.connections == 1
+    peer.send(f.window_update(1, 1000))
+    assert (await peer.answer())[0]["grpc-status"] == "0"
+
+
+async def test_a_connection_that_the_kubelet_left_behind_has_no_more_time_than_others(house: House) -> None:
+    server = await house.serve({dp.ALLOCATE: allocate}, stall_s=0.02)
+    peer = await house.peer(hello=False)
+    peer.hello({f.INITIAL_WINDOW_SIZE: 0})
+    await peer.frame()
+    link = next(iter(server.links))
+    link.peer.wanted = True
+    peer.ask()
+    await asyncio.sleep(0.05)
+    link.peer.wanted = False  # it registered us anew, on another connection
+    assert await peer.goodbye() == ErrorCode.ENHANCE_YOUR_CALM
+
+
 async def test_a_slow_peer_that_goes_on_reading_is_kept(house: House) -> None:
     server = await house.serve({dp.ALLOCATE: allocate})
     peer = await house.peer(hello=False)
