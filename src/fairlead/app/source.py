@@ -74,6 +74,7 @@ class Source:
         self.tracks: dict[DeviceId, health.Track] = dict(tracks or {})
         self._problems: dict[str, str] = {}  # of the scan, the probes, the watch
         self._unprobed: dict[DeviceId, str] = {}  # why there is no data; recorded when it changes
+        self._unread = ""  # why no sign of a reset can be read; as above
         self._retry_s: float | None = None  # the last scan failed for something that may come at any moment
         self._scan_now = asyncio.Event()
         self._ailing = asyncio.Event()  # something is not well: no rest
@@ -243,8 +244,9 @@ class Source:
             async with asyncio.timeout(self.tempo.probe_deadline_s):
                 signs = check_signs(await self._calls.call("the look for resets", backend.signs, devices))
         except Exception as error:  # noqa: BLE001 - a backend may be foreign code
-            self._tell_unprobed(devices[0].id, f"no sign of a reset can be read: {explain(error)}")
+            self._tell_unread(devices[0].id, f"no sign of a reset can be read: {explain(error)}")
             return
+        self._unread = ""
         for device in devices:
             read = signs.get(device.id, {})
             for cause in health.cured(self.tracks[device.id], read):
@@ -275,6 +277,11 @@ class Source:
     def _tell_unprobed(self, device: DeviceId, reason: str) -> None:
         if self._unprobed.get(device) != reason:
             self._unprobed[device] = reason
+            self._record("probe-failed", device=device, reason=reason)
+
+    def _tell_unread(self, device: DeviceId, reason: str) -> None:
+        if self._unread != reason:
+            self._unread = reason
             self._record("probe-failed", device=device, reason=reason)
 
     async def _watch(self, watch: Callable[[Source], Coroutine[Any, Any, None]]) -> None:

@@ -325,6 +325,12 @@ async def test_signs_that_cannot_be_read_cure_nobody_and_a_person_can_still_clea
         await rig.clock.advance(600)
         assert rig.health("a") is Health.UNHEALTHY
         assert rig.source.problem == ""
+        assert rig.kinds().count("probe-failed") == 1
+        rig.backend.broken = False
+        await rig.clock.advance(10)
+        rig.backend.broken = True
+        await rig.clock.advance(600)
+        assert rig.kinds().count("probe-failed") == 2  # it was read again in between
         rig.source.clear(A)
         await rig.clock.advance(60)
         assert rig.health("a") is Health.HEALTHY
