@@ -52,6 +52,10 @@ class Pulse:
         if self.owed_since_s is None:
             self.owed_since_s = now_s
 
+    def ask_anew(self, now_s: float) -> None:
+        """Another limit holds from now on. What was owed before does not count."""
+        self.owed_since_s = now_s
+
     def turned(self) -> bool:
         """The loop has turned. Whether that ends a hang that was told."""
         told, self.told, self.owed_since_s = self.told, False, None
@@ -117,8 +121,9 @@ class Watchdog:
 
     def signalled(self, number: int) -> None:
         """In a signal's handler, which runs in the midst of what hangs: the loop has a while to take note of it."""
+        if not self._signal:  # a further one gives no more time
+            self._pulse.ask_anew(time.monotonic())
         self._signal = number
-        self._pulse.ask(time.monotonic())
         self._wake.put(None)
 
     def _watch(self) -> None:

@@ -60,6 +60,15 @@ def test_a_signal_makes_the_limit_short():
     assert pulse.judge(5, slept_s=1, limit_s=5) is Verdict.OVER
 
 
+def test_a_loop_that_is_slow_already_has_its_time_after_a_signal():
+    pulse = Pulse(limit_s=60)
+    pulse.ask(0)
+    assert pulse.judge(20, slept_s=20) is Verdict.BLOCKED
+    pulse.ask_anew(20)
+    assert pulse.judge(24, slept_s=4, limit_s=5) is Verdict.WELL
+    assert pulse.judge(25, slept_s=1, limit_s=5) is Verdict.OVER
+
+
 def test_without_a_limit_nothing_ends():
     pulse = Pulse(limit_s=float("inf"))
     pulse.ask(0)
