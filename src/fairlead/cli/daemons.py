@@ -64,6 +64,13 @@ def _chosen(given: str | None) -> Path:
 
 def _sockets(directory: Path) -> list[Path]:
     try:
-        return [path for path in sorted(directory.glob("*.sock"))[:MOST] if stat.S_ISSOCK(path.stat().st_mode)]
+        return [path for path in sorted(directory.glob("*.sock"))[:MOST] if _is_socket(path)]
     except OSError as error:
         raise NotRunning(f"{directory}: {error.strerror}") from error
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except FileNotFoundError:  # its daemon has just ended; the others are asked
+        return False
