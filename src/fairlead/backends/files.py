@@ -1,4 +1,4 @@
-"""Reads files that others write: regular files only, and no more of one than it may have.
+"""Reads files that others write: regular files and /dev/null only, and no more of one than it may have.
 
 Opening a FIFO waits for a writer, a device may act when it is opened, and /dev/zero never ends. The type is therefore
 checked before the file is opened, and again on what was opened. Every refusal is an OSError whose `strerror` says
@@ -13,6 +13,8 @@ import stat
 
 MAX_BYTES = 2**20  # a ConfigMap or a Secret holds no more
 SMALL_BYTES = 64 * 1024  # a token, a file of sysfs or procfs
+
+_NULL = os.makedev(1, 3)  # /dev/null. It reads as empty: the usual way to give no file, or to hide one
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -62,6 +64,8 @@ def kind_of(mode: int) -> str:
 
 
 def _check(path: str | os.PathLike[str], found: os.stat_result, max_bytes: int | None) -> None:
+    if max_bytes is not None and stat.S_ISCHR(found.st_mode) and found.st_rdev == _NULL:
+        return
     if not stat.S_ISREG(found.st_mode):
         code = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
         raise OSError(code, f"it is {kind_of(found.st_mode)}. Give a regular file", path)

@@ -53,6 +53,16 @@ def test_what_is_no_regular_file_or_too_large_is_refused(kind, read, tmp_path) -
         read(make(tmp_path / "file"))
 
 
+def test_the_null_device_is_an_empty_file(tmp_path) -> None:
+    """What NVIDIA's config manager links to where no configuration is chosen, and what runtimes mask files with."""
+    link = tmp_path / "config.yaml"
+    link.symlink_to(os.devnull)
+    assert read_bytes(link) == b""
+    assert read_text(os.devnull) == ""
+    with pytest.raises(OSError, match="a character device"):
+        check(os.devnull)  # a library is a file
+
+
 def test_a_directory_is_refused_by_name(tmp_path) -> None:
     with pytest.raises(IsADirectoryError, match="it is a directory"):
         read_bytes(tmp_path)

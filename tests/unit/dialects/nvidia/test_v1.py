@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairlead.dialects.nvidia.v1 import BadFile, Shared, parse
+from fairlead.dialects.nvidia.config_manager import NOTHING
+from fairlead.dialects.nvidia.v1 import EMPTY, BadFile, Shared, load, parse
 
 UUID = "8d3eb491-3e8a-6b16-6f9a-2021f050525a"
 
@@ -28,6 +30,12 @@ def refusal(text: str, *, lenient: bool = False) -> str:
 @pytest.mark.parametrize("text", ["", "# nothing\n", "version: v1\n", "{}", "flags: null\nsharing: null\n"])
 def test_a_file_may_say_nothing(text: str):
     assert not parse(text, "c.yaml").flags
+
+
+def test_the_config_manager_may_choose_none(tmp_path: Path):
+    file = tmp_path / "config.yaml"
+    file.symlink_to(NOTHING)
+    assert load(str(file)) == EMPTY
 
 
 @pytest.mark.parametrize("version", ["v2", "1", '"1"'])
