@@ -1,6 +1,7 @@
 """Notices a changed configuration file, reads it beside the loop, and knows which settings cannot change while running.
 
-A file may be large, on a file system that does not answer, or made to be slow. The kubelet's calls never wait for it.
+A file may be large, on a file system that does not answer, or made to be slow. It is read on
+a thread. Only the look whether it has changed, one stat every 2 s, is made on the loop.
 """
 
 from __future__ import annotations
