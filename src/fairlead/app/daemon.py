@@ -265,9 +265,7 @@ class Daemon:
             return
         sources = list(self.sources.speaking.values())
         self.inventory = inventory_of(sources)
-        held = None
-        if isinstance(self.holdings, Holdings):
-            held = self.holdings.by_resource
+        held = self.holders.held
         self.ledger.units.asked_s = self.holders.asked_s
         now_s = self.clock.monotonic()  # how long a slot has been gone, whatever is done to the wall clock
         resources = self.ledger.settle(

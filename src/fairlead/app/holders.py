@@ -6,13 +6,14 @@ it proves that slots which left are free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairlead.app.stock import Ledger
 from fairlead.config.spec import Config
 from fairlead.kubelet.podresources import DEADLINE_S, Holdings, Unknown, read_holdings
+from fairlead.kubelet.sockets import Identity, identity
 from fairlead.model.errors import BackendError
 from fairlead.model.names import ResourceName, SlotId
 from fairlead.model.ports import Clock
@@ -34,6 +35,10 @@ class Holders:
         self._clock = clock
         self._owner: Owner | None = None
         self.known: Holdings | Unknown = Unknown("not read yet")
+        self._kubelet: Identity | None = None  # the socket that gave the last answer
+        self._last: Mapping[ResourceName, frozenset[SlotId]] = {}  # held, by the last answer
+        # Held by the answers of the kubelet before, and not named since it was restarted.
+        self._doubtful: dict[ResourceName, frozenset[SlotId]] = {}
         self._checkpoint: Checkpoint | None = None  # read only while pod-resources gives no answer
         self._unreadable = False  # there is a checkpoint, or there may be one, and it is not known what it says
         self._read_s = 0.0
@@ -43,11 +48,34 @@ class Holders:
     async def read(self, config: Config, timeout_s: float = DEADLINE_S, *, checkpoint: bool = False) -> None:
         """`checkpoint`: the kubelet's own file is read too."""
         self.asked_s = self._clock.monotonic()
-        path = config.kubelet.pod_resources
-        nothing = Unknown("kubelet.podResources is empty")
-        self.known = await read_holdings(Path(path), timeout_s=timeout_s) if path else nothing
+        self.take(*await ask(config.kubelet.pod_resources, timeout_s))
         if checkpoint:
             await self._read_checkpoint(config)
+
+    def take(self, answer: Holdings | Unknown, kubelet: Identity | None) -> None:
+        """An answer, and the socket that it came from.
+
+        A kubelet that has just started answers before it knows its pods. What the one before named is held until this
+        one names it, or its checkpoint does not.
+        """
+        self.known = answer
+        if isinstance(answer, Unknown):
+            return
+        if kubelet != self._kubelet:
+            self._doubtful, self._kubelet = dict(self._last), kubelet
+        self._doubtful = {name: left for name, slots in self._doubtful.items() if (left := slots - answer.of(name))}
+        self._last = self.held or {}
+
+    @property
+    def held(self) -> Mapping[ResourceName, frozenset[SlotId]] | None:
+        """What pods hold, or may hold. None: the kubelet gives no answer."""
+        if not isinstance(self.known, Holdings):
+            return None
+        named = self.known.by_resource
+        if not self._doubtful:
+            return named
+        both = {**named, **self._doubtful}
+        return {name: self.known.of(name) | self._doubtful.get(name, frozenset()) for name in both}
 
     def on_disk(self) -> frozenset[ResourceName] | None:
         """Resources that pods hold by the checkpoint. None: it was not, or cannot be, read since the kubelet was asked.
@@ -79,10 +107,10 @@ class Holders:
         while True:
             await self._clock.sleep(INTERVAL_S)
             # Not known is not the same as held by none: the kubelet may have been away when it was asked.
-            if ledger.waiting or ledger.units.wishes or isinstance(self.known, Unknown):
+            if ledger.waiting or ledger.units.wishes or self._doubtful or isinstance(self.known, Unknown):
                 before = self.known
                 await self.read(config())
-                if ledger.units.wishes or (ledger.waiting and isinstance(self.known, Unknown)):
+                if ledger.units.wishes or self._doubtful or (ledger.waiting and isinstance(self.known, Unknown)):
                     await self._read_checkpoint(config())
                     self._stir(ledger, repeat)
                 if ledger.waiting or ledger.units.wishes or self.known != before:
@@ -93,7 +121,8 @@ class Holders:
         now_s = self._clock.monotonic()
         if not isinstance(self.known, Holdings) or now_s - self._stirred_s < STIR_S:
             return
-        if stale := {name for name in ledger.units.wishes & (self.on_disk() or set()) if not self.known.of(name)}:
+        stale = {name for name in ledger.units.wishes & (self.on_disk() or set()) if not self.known.of(name)}
+        if stale := stale | set(self._doubtful):
             self._stirred_s = now_s
             repeat(stale)
 
@@ -115,10 +144,26 @@ class Holders:
         except BackendError:
             found, unreadable = None, True  # the slots stay, and so do the units
         self._checkpoint, self._unreadable, self._read_s = found, unreadable, now_s
+        if not unreadable:
+            written = found.held if found is not None else {}
+            doubtful = ((name, slots & written.get(name, frozenset())) for name, slots in self._doubtful.items())
+            self._doubtful = {name: left for name, left in doubtful if left}
 
     def close(self) -> None:
         if self._owner is not None:
             self._owner.close()
+
+
+async def ask(path: str, timeout_s: float) -> tuple[Holdings | Unknown, Identity | None]:
+    """The kubelet's answer, and which kubelet gave it."""
+    if not path:
+        return Unknown("kubelet.podResources is empty"), None
+    socket = Path(path)
+    before = identity(socket)
+    answer = await read_holdings(socket, timeout_s=timeout_s)
+    if isinstance(answer, Holdings) and identity(socket) != before:
+        return Unknown(f"{socket}: the kubelet was restarted meanwhile"), None
+    return answer, before
 
 
 def cure(config: Config) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairlead.app import report
-from fairlead.kubelet.podresources import Holdings, Unknown, read_holdings
+from fairlead.app.holders import ask
+from fairlead.kubelet.podresources import Holdings, Unknown
 from fairlead.kubelet.unit import Shortage
 from fairlead.model.errors import UsageError
 from fairlead.model.names import DeviceId
@@ -49,13 +50,9 @@ class Questions:
         daemon = self._daemon
         if daemon.clock.monotonic() - self._silent_s < SILENT_S:
             return self._holders
-        path = daemon.loaded.config.kubelet.pod_resources
-        if path:
-            self._holders = await read_holdings(Path(path), timeout_s=HOLDERS_DEADLINE_S)
-        else:
-            self._holders = Unknown("kubelet.podResources is empty")
+        self._holders, kubelet = await ask(daemon.loaded.config.kubelet.pod_resources, HOLDERS_DEADLINE_S)
         if isinstance(self._holders, Holdings):
-            daemon.holders.known = self._holders
+            daemon.holders.take(self._holders, kubelet)
         else:
             self._silent_s = daemon.clock.monotonic()
         return self._holders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from tests.clock import FakeClock
 from fairlead.app.holders import Holders
 from fairlead.config.spec import Config, KubeletSpec
 from fairlead.kubelet.checkpoint import NAME
-from fairlead.model.names import ResourceName
+from fairlead.kubelet.podresources import Holder, Holdings, Unknown
+from fairlead.model.names import ResourceName, SlotId
 from fairlead.standin.checkpoint import Checkpoint, Entry, encode
 
 GPU = ResourceName("example.com/gpu")
+BEFORE, AFTER = (1, 1, 1), (1, 2, 2)  # the sockets of two kubelets
 
 
 async def on_disk(directory: Path) -> frozenset[ResourceName] | None:
@@ -38,3 +41,61 @@ async def test_without_a_checkpoint_no_pod_holds_anything(tmp_path: Path):
 async def test_a_checkpoint_that_cannot_be_read_may_name_any_pod(text: str, tmp_path: Path):
     (tmp_path / NAME).write_text(text)
     assert await on_disk(tmp_path) is None
+
+
+def answer(*slots: str) -> Holdings:
+    return Holdings({(GPU, SlotId(slot)): Holder("default", "pod", "main") for slot in slots})
+
+
+def held(holders: Holders) -> set[str]:
+    assert holders.held is not None
+    return {slot for slots in holders.held.values() for slot in slots}
+
+
+async def write_down(directory: Path, holders: Holders, *slots: str) -> None:
+    entries = [Entry("uid", "main", GPU, {-1: list(slots)}, b"")] if slots else []
+    (directory / NAME).write_text(encode(Checkpoint(entries, {GPU: list(slots)})))
+    await holders._read_checkpoint(Config(kubelet=KubeletSpec(directory=str(directory), pod_resources="")))
+
+
+@pytest.fixture
+def holders() -> Iterator[Holders]:
+    made = Holders(FakeClock())
+    yield made
+    made.close()
+
+
+async def test_a_kubelet_that_has_just_started_does_not_release_what_its_checkpoint_names(
+    holders: Holders, tmp_path: Path
+):
+    holders.take(answer("a", "b"), BEFORE)
+    holders.take(answer(), AFTER)
+    assert held(holders) == {"a", "b"}
+    await write_down(tmp_path, holders, "a")
+    assert held(holders) == {"a"}
+    holders.take(answer(), AFTER)
+    assert held(holders) == {"a"}  # in doubt as long as it is written down
+    await write_down(tmp_path, holders)
+    assert held(holders) == set()
+
+
+async def test_what_a_new_kubelet_has_named_is_released_by_its_word_alone(holders: Holders):
+    holders.take(answer("a"), BEFORE)
+    holders.take(answer(), AFTER)
+    holders.take(answer("a"), AFTER)
+    holders.take(answer(), AFTER)
+    assert held(holders) == set()
+
+
+async def test_the_same_kubelet_is_believed_at_once(holders: Holders):
+    holders.take(answer("a"), BEFORE)
+    holders.take(answer(), BEFORE)
+    assert held(holders) == set()
+
+
+async def test_a_silent_kubelet_between_two_does_not_hide_the_restart(holders: Holders):
+    holders.take(answer("a"), BEFORE)
+    holders.take(Unknown("gone"), None)
+    assert holders.held is None
+    holders.take(answer(), AFTER)
+    assert held(holders) == {"a"}
