@@ -273,7 +273,7 @@ class Daemon:
         )
         self._note("rules", "; ".join(self.ledger.problems))
         self._units_told.tell(self.ledger)
-        self._note("units", self.ledger.units.book.save())  # before the kubelet hears of them
+        self._note("units", self.ledger.units.book.save(now_s))  # before the kubelet hears of them
         if self._upward is not None:
             self._upward.tell(self.loaded, self.inventory, resources)
         self.supervisor.apply(resources)

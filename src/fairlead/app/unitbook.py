@@ -25,6 +25,7 @@ VERSION = 1
 FILE_MAX_BYTES = 4096
 FILES_MAX = 256
 UNIT_MAX_BYTES = 1 << 50
+RETRY_S = 10.0  # a disk that fails is slow as well, and the event loop waits for it
 _SUFFIX = ".unit"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -44,6 +45,7 @@ class UnitBook:
         self.damaged: dict[str, str] = {}  # file name -> what is wrong with it
         self._directory = directory
         self._written: dict[ResourceName, int] = {}
+        self._failed: dict[ResourceName, tuple[int, float, str]] = {}  # unit, when, and why
 
     def read(self) -> None:
         """What an earlier daemon wrote. A file that cannot be read is remembered as damaged."""
@@ -78,22 +80,26 @@ class UnitBook:
     def where(self, resource: ResourceName) -> str:
         return str(self._path(resource)) if self._directory else "its file"
 
-    def save(self) -> str:
-        """Writes what has changed. Answers what went wrong, if anything."""
-        problems = []
+    def save(self, now_s: float) -> str:
+        """Writes what has changed. Answers what went wrong, if anything; a failure is not repeated for `RETRY_S`."""
         for resource, unit_bytes in self.units.items():
             same = self._written.get(resource) == unit_bytes
             if self._directory is None or same or file_name(resource) in self.damaged:
                 continue
+            failed_bytes, failed_s, _ = self._failed.get(resource, (0, 0.0, ""))
+            if failed_bytes == unit_bytes and now_s - failed_s < RETRY_S:
+                continue
+            self._failed.pop(resource, None)
             try:
                 _write(self._path(resource), _Entry(VERSION, resource, unit_bytes // MIB, _boot_id()))
                 self._written[resource] = unit_bytes
             except OSError as error:
-                problems.append(
+                why = (
                     f"the unit of {resource} cannot be written to {self._path(resource)}: {error.strerror or error}. "
                     "A restart may take another unit while pods hold some: make room there, or drain the node first"
                 )
-        return "; ".join(problems)
+                self._failed[resource] = unit_bytes, now_s, why
+        return "; ".join(why for _, _, why in self._failed.values())
 
     def _path(self, resource: ResourceName) -> Path:
         return (self._directory or Path()) / file_name(resource)

@@ -41,7 +41,7 @@ def settle(
     ledger: Ledger, devices: tuple[Device, ...], held: Held | None, rules: tuple[Rule, ...] = rule(), at: float = 0
 ) -> Resource:
     (resource,) = ledger.settle(Inventory(devices), rules, held, frozenset(), at)
-    assert ledger.units.book.save() == ""
+    assert ledger.units.book.save(0.0) == ""
     return resource
 
 
