@@ -171,6 +171,11 @@ DIFFERENCES: Differences = {
         "Without a driver ours looks for one again and again; theirs waits for ever.",
         shown_by="tests/system/test_nvidia.py::test_a_driver_that_comes_late_is_waited_for",
     ),
+    "restart-remembers": Difference(
+        "After a restart a GPU is withdrawn again if its driver still asks for a reset or its rows wait for one; "
+        "theirs forgets every fault.",
+        shown_by="tests/unit/backends/nvidia/test_resets.py::test_a_new_daemon_finds_rows_that_wait_for_a_reset",
+    ),
     "node-odd": Difference(
         "A node that the API server does not know, or does not let us change, is served, and status tells what could "
         "not be written; theirs exits.",
