@@ -1,8 +1,14 @@
 """Fixtures shared by all tests. Property tests are judged by their outcome alone: a busy machine is no failure."""
 
+import signal
+
 from hypothesis import settings
 
 pytest_plugins = ["fairlead.testing"]
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# A shell starts background jobs with SIGINT ignored, and every child would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
