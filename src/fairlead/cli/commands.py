@@ -13,47 +13,15 @@ import click
 
 from fairlead._version import __version__
 from fairlead.cli import dialects
+from fairlead.cli.explained import Explained
 from fairlead.cli.node import node
 from fairlead.cli.say import say
 from fairlead.config.settings import CONFIG_ENV, SETTINGS, config_path, overrides
-from fairlead.model.errors import FairleadError, UsageError
+from fairlead.model.errors import UsageError
 from fairlead.model.text import each_text, encodable, printable, show_json
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Explained(click.Group):
-    """Turns errors that can be explained into one line and their exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except FairleadError as error:
-            say(error)
-            ctx.exit(error.exit_code)
-        except BrokenPipeError:  # `| head`
-            sys.stderr.close()
-            ctx.exit(0)
-
-    def main(self, *args: Any, **keys: Any) -> Any:
-        """As click's own, but Ctrl-C ends with the code that shells expect, and without a word."""
-        try:
-            code = super().main(*args, **{**keys, "standalone_mode": False})
-        except click.Abort:
-            raise KeyboardInterrupt from None
-        except click.ClickException as error:
-            error.show()
-            code = error.exit_code
-        sys.exit(code if isinstance(code, int) else 0)
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
-            from fairlead.backends.strict import did_you_mean  # noqa: PLC0415 - only an error needs it
-
-            raise UsageError(f"no command {name!r}{did_you_mean(name, self.list_commands(ctx))}")
-        return super().resolve_command(ctx, args)
 
 
 @click.group(

@@ -19,8 +19,7 @@ def _doc(text: str, *examples: Any) -> Meta:
 
 
 def _seconds(number: float) -> Any:
-    # A factory, because the schema writer knows no Seconds among defaults.
-    return field(default_factory=lambda: Seconds(number))
+    return field(default_factory=lambda: Seconds(number))  # the schema writer knows no Seconds among defaults
 
 
 class _Spec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):

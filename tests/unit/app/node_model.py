@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 from tests.clock import FakeClock
+from tests.unit.app.extender_model import Extender
 
 from fairlead.app.assigning import Assigner
 from fairlead.app.cluster import Cluster
@@ -43,26 +44,6 @@ ASSIGN = Assign(
     node_lock="lock",
 )
 KEEP = replace(ASSIGN, actual="actual", after_bind=False)  # its scheduler counts by what it wrote
-
-
-class Extender:
-    """The books of a scheduler that takes a pod in once, and releases it by what its annotation says at its end.
-
-    As Aliyun's does: the change of a known pod is ignored.
-    """
-
-    def __init__(self, cards: Iterable[str], room: int) -> None:
-        self.room = room
-        self.pods: dict[str, dict[str, int]] = {card: {} for card in cards}  # units by card and uid
-
-    def free(self, card: str) -> int:
-        return self.room - sum(self.pods[card].values())
-
-    def book(self, pod: Pod, units: int) -> None:
-        self.pods[pod.annotations["card"]][pod.uid] = units
-
-    def release(self, pod: Pod) -> None:
-        self.pods.get(pod.annotations.get("card", ""), {}).pop(pod.uid, None)
 
 
 def make_cards(count: int = CARDS, room: int = ROOM) -> Resource:
