@@ -6,7 +6,7 @@ A round has an answer for every device: a cause, None for a device that is well,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from fairlead.app.calls import Calls
@@ -18,10 +18,13 @@ from fairlead.model.names import DeviceId
 from fairlead.model.ports import Backend, Probes, ProbesAll, ProbesInTurn
 
 Verdict: TypeAlias = Cause | Exception | None
+Heed: TypeAlias = Callable[[Device, Verdict], None]
 
 
 class Prober(Protocol):
-    async def ask(self, devices: Sequence[Device], deadline_s: float) -> Mapping[DeviceId, Verdict]: ...
+    async def ask(self, devices: Sequence[Device], deadline_s: float, heed: Heed) -> None:
+        """Gives each verdict to `heed` when it comes: one that waits for other devices may be out of date."""
+        ...
 
 
 def prober_of(backend: Backend, calls: Calls) -> Prober | None:
@@ -39,7 +42,12 @@ class AllAtOnce:
     def __init__(self, backend: ProbesAll, calls: Calls) -> None:
         self._backend, self._calls = backend, calls
 
-    async def ask(self, devices: Sequence[Device], deadline_s: float) -> Mapping[DeviceId, Verdict]:
+    async def ask(self, devices: Sequence[Device], deadline_s: float, heed: Heed) -> None:
+        verdicts = await self._ask(devices, deadline_s)
+        for device in devices:
+            heed(device, verdicts[device.id])
+
+    async def _ask(self, devices: Sequence[Device], deadline_s: float) -> Mapping[DeviceId, Verdict]:
         try:
             async with asyncio.timeout(deadline_s):
                 said = await self._calls.call("the probe of all devices", self._backend.probe_all, devices)
@@ -59,11 +67,15 @@ class OneByOne:
         self._backend, self._calls = backend, calls
         self._in_turn = isinstance(backend, ProbesInTurn) and backend.one_at_a_time
 
-    async def ask(self, devices: Sequence[Device], deadline_s: float) -> Mapping[DeviceId, Verdict]:
+    async def ask(self, devices: Sequence[Device], deadline_s: float, heed: Heed) -> None:
+        async def one(device: Device) -> None:
+            heed(device, await self._ask_one(device, deadline_s))
+
         if self._in_turn:
-            return {device.id: await self._ask_one(device, deadline_s) for device in devices}
-        verdicts = await asyncio.gather(*(self._ask_one(device, deadline_s) for device in devices))
-        return {device.id: verdict for device, verdict in zip(devices, verdicts, strict=True)}
+            for device in devices:
+                await one(device)
+        else:
+            await asyncio.gather(*map(one, devices))
 
     async def _ask_one(self, device: Device, deadline_s: float) -> Verdict:
         try:

@@ -229,9 +229,7 @@ class Source:
             for device in devices:
                 self._judge(device.id, health.tick)
         else:
-            verdicts = await self._prober.ask(devices, self.tempo.probe_deadline_s)
-            for device in devices:
-                self._heed(device, verdicts[device.id])
+            await self._prober.ask(devices, self.tempo.probe_deadline_s, self._heed)
         if self._resets is not None and (ill := [d for d in devices if self._waits_for_reset(d.id)]):
             await self._read_signs(self._resets, ill)
 

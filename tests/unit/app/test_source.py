@@ -278,6 +278,7 @@ async def test_a_probe_that_finds_a_fault_withdraws_the_device():
 async def test_a_hanging_probe_is_a_transient_fault_of_that_device_only():
     backend = Probed("a", "b")
     async with running(backend) as rig:
+        await rig.clock.advance(0)  # the source's own round is over
         backend.faults = {"a": "hang"}
         await rig.source.pulse()
         assert rig.health("a") is Health.SUSPECT
