@@ -41,8 +41,8 @@ SHEET = Sheet(
         Row("pair", "of that, a slot and a held id", "ns", 1),
     ),
     (
-        Target("stall_2048", None, at_most=2 * MAX_STALL_S),
-        Target("pair", None, at_most=2e9 * PAIR_S),
+        Target("stall_2048", None, at_most=MAX_STALL_S),
+        Target("pair", None, at_most=1e9 * PAIR_S),
     ),
 )
 
