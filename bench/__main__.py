@@ -17,11 +17,26 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import assign, contestants, measure, memory, nvidia, placement, report, stall
+from bench import (
+    amd,
+    assign,
+    contestants,
+    measure,
+    memory,
+    nvidia,
+    paths,
+    placement,
+    remember,
+    report,
+    scheduler,
+    stall,
+    web,
+)
 from bench.process import PluginFailedError
 from bench.rows import BUSY_LOAD, OURS, TRANSPORT, Results
 from tests import toolchain
 from tests.interop.go_kubelet import GoError, GoKubelet
+from tests.nvml.library import missing_driver
 
 from fairlead._version import __version__
 
@@ -31,7 +46,24 @@ if TYPE_CHECKING:
     from bench.contestants import Contestant
     from bench.measure import Effort, OpenKubelet
 
-GROUPS = ("start", "calls", "restart", "memory", "idle", "slots", "placement", "units", "assign", "nvidia", "kubelet")
+GROUPS = (
+    "start",
+    "calls",
+    "restart",
+    "memory",
+    "idle",
+    "slots",
+    "placement",
+    "units",
+    "assign",
+    "nvidia",
+    "amd",
+    "paths",
+    "web",
+    "scheduler",
+    "remember",
+    "kubelet",
+)
 SLOTS = 60_000
 
 
@@ -75,6 +107,16 @@ class Bench:
             await self.run_assign()
         if "nvidia" in self.groups:
             await self.run_nvidia()
+        if "amd" in self.groups:
+            self.sheets.append(await amd.run(self.effort, self.open_kubelet, self.say))
+        if "paths" in self.groups:
+            await self.run_paths()
+        if "web" in self.groups:
+            self.sheets.append(await web.run(self.effort, self.open_kubelet, self.say))
+        if "scheduler" in self.groups:
+            await self.run_scheduler()
+        if "remember" in self.groups:
+            await self.run_remember()
         if "kubelet" in self.groups:
             self.run_kubelet()
 
@@ -84,11 +126,29 @@ class Bench:
             return
         self.sheets.append(stall.run(self.effort, self.say))
 
+    async def run_scheduler(self) -> None:
+        if reason := scheduler.missing():
+            self.notes.append(f"the scheduler extender was not measured: {reason}")
+            return
+        self.sheets.append(await scheduler.run(self.effort, self.say))
+
+    async def run_remember(self) -> None:
+        if reason := missing_driver():
+            self.notes.append(f"a slow driver was not measured: {reason}")
+            return
+        self.sheets.append(await remember.run(self.effort, self.open_kubelet, self.say))
+
     async def run_assign(self) -> None:
-        if reason := assign.missing():
+        if reason := missing_driver():
             self.notes.append(f"assignment was not measured: {reason}")
             return
         self.sheets.append(await assign.run(self.effort, self.open_kubelet, self.say))
+
+    async def run_paths(self) -> None:
+        if reason := paths.missing():
+            self.notes.append(f"path devices were not measured: {reason}")
+            return
+        self.sheets.append(await paths.run(self.effort, self.open_kubelet, self.say))
 
     async def run_nvidia(self) -> None:
         if reason := nvidia.missing():

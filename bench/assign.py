@@ -22,7 +22,6 @@ from bench.contestants import Contestant
 from bench.process import PluginFailedError
 from bench.rows import OURS, Results, Row, Sheet, Target
 from tests.nvml import Driver, gpus
-from tests.nvml.library import CompilerMissingError, compiled
 from tests.system.desk import GPUSHARE, NODE
 
 if TYPE_CHECKING:
@@ -96,14 +95,6 @@ class Load:
 
 LARGE = Load("GiB", 1 << 30, cards=8, card_units=80, asked=8)
 FINE = Load("MiB", 1 << 20, cards=1, card_units=24 * 1024, asked=1024)  # many ids in each call
-
-
-def missing() -> str | None:
-    try:
-        compiled()
-    except CompilerMissingError as error:
-        return str(error)
-    return None
 
 
 async def run(effort: Effort, open_kubelet: OpenKubelet, say: Callable[[str], None]) -> Results:

@@ -47,32 +47,35 @@ class Contestant:
     gated: bool = False  # its command lays out a root first, see process.GATE
 
 
-def ours(slots_per_device: int = 1) -> Contestant:
+def ours(slots_per_device: int = 1, **more: Any) -> Contestant:
     """Our daemon on simulated devices, each shared into this many slots."""
     rule: dict[str, Any] = {"resource": RESOURCE, "env": {"VISIBLE_DEVICES": "{ids}"}}
     if slots_per_device > 1:
         rule["replicas"] = slots_per_device
-    return simulated(RESOURCE, FLEET, rule)
+    return simulated(RESOURCE, FLEET, rule, **more)
 
 
-def simulated(resource: str, fleet: Any, rule: dict[str, Any]) -> Contestant:
-    """Our daemon on a fleet, with one rule."""
+def simulated(
+    resource: str, fleet: Any, rule: dict[str, Any], *, name: str = OURS, pod_resources: str = "", **more: Any
+) -> Contestant:
+    """Our daemon on a fleet, with one rule. `more`: other parts of its configuration."""
 
     def launch(directory: Path) -> Sequence[str | Path]:
         home = directory.parent
         config = {
             "backends": [{"kind": "sim", "fleet": fleet}],
             "rules": [rule],
-            # No pod-resources socket: the kubelet's part played here has no pods.
-            "kubelet": {"directory": str(directory), "podResources": ""},
+            # Mostly without a pod-resources socket: the kubelet's part played here has no pods.
+            "kubelet": {"directory": str(directory), "podResources": pod_resources},
             "status": {"socket": str(home / "s.sock")},
+            **more,
         }
         # As JSON, which is YAML too: the daemon then loads no YAML, as one with real devices and such a file would not.
         file = home / "config.json"
         file.write_text(json.dumps(config))
         return [Path(sys.executable).with_name("fairlead"), "run", "--config", file]
 
-    return Contestant(OURS, resource, launch)
+    return Contestant(name, resource, launch)
 
 
 def aio() -> Contestant:

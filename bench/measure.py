@@ -77,10 +77,12 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def staged(contestant: Contestant, open_kubelet: OpenKubelet) -> AsyncIterator[Stage]:
+async def staged(contestant: Contestant, open_kubelet: OpenKubelet, home: str = "") -> AsyncIterator[Stage]:
+    """`home`: of a plugin directory that outlasts the start. Else each has a new one."""
     # In /tmp itself: a unix socket's path has room for 107 bytes, and a private temporary directory may use them up.
-    with tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as home:
-        directory = Path(tempfile.mkdtemp(prefix="p", dir=home))
+    with tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as fresh:
+        home = home or fresh
+        directory = _plugins(home)
         command = contestant.launch(directory)
         async with open_kubelet(directory) as kubelet:
             await kubelet.ask("listen")
@@ -91,6 +93,12 @@ async def staged(contestant: Contestant, open_kubelet: OpenKubelet) -> AsyncIter
                 except (GoError, TimeoutError) as error:
                     # What the plugin itself wrote says more than a missed call; the file goes with the directory.
                     raise PluginFailedError(f"{contestant.name}: {error}\n{plugin.tail()}") from error
+
+
+def _plugins(home: str) -> Path:
+    directory = Path(home, "plugins")
+    directory.mkdir(exist_ok=True)
+    return directory
 
 
 async def _first_list(kubelet: Kubelet, contestant: Contestant, plugin: Running) -> tuple[Any, Any]:

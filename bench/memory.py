@@ -14,14 +14,15 @@ from bench.contestants import Contestant
 from bench.process import PluginFailedError
 from bench.rows import OURS, Results, Row, Sheet, Target
 
-from fairlead.app.stock import Ledger
-from fairlead.kubelet.service import make_offer
+from fairlead.engine.listing import Listing
+from fairlead.fronts.deviceplugin.encoding import make_device_list, with_conditions
 from fairlead.model.device import Device
 from fairlead.model.health import Cause, CauseKind, Condition, Health
-from fairlead.model.inventory import Inventory
+from fairlead.model.inventory import ALL_HEALTHY, Conditions, Inventory
 from fairlead.model.names import DeviceId, ResourceName
-from fairlead.policy.memory import MIB, Share
-from fairlead.policy.rules import ANY, Rule
+from fairlead.model.resource import MemoryTerms, Terms
+from fairlead.policy.offering.memory import MIB
+from fairlead.policy.offering.rules import ANY, Rule
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.proto import decode, encode
 
@@ -105,19 +106,16 @@ def _fault_ms() -> float:
     cards = tuple(
         Device(DeviceId(f"card{number}"), index=str(number), memory_bytes=CARD_MIB * MIB) for number in range(CARDS)
     )
-    sick = {cards[0].id: Condition(Health.UNHEALTHY, Cause("xid-79", CauseKind.PERMANENT), 1.0)}
-    rules = (Rule(ANY, RESOURCE, memory=Share(MIB, grow=False)),)
-    ledger = Ledger()
-    offer = make_offer(ledger.settle(Inventory(cards), rules, {}, frozenset(), 0.0)[0])
+    sick = Conditions({cards[0].id: Condition(Health.UNHEALTHY, Cause("xid-79", CauseKind.PERMANENT), 1.0)})
+    rules = (Rule(ANY, RESOURCE, terms=Terms(memory=MemoryTerms(MIB, grow=False))),)
+    (resource,) = Listing().settle(Inventory(cards), rules, {}, 0.0)
+    device_list = make_device_list(resource, ALL_HEALTHY)
 
-    def publish(inventory: Inventory) -> None:
-        nonlocal offer
-        offer = make_offer(ledger.settle(inventory, rules, {}, frozenset(), 0.0)[0], offer)
+    def publish(conditions: Conditions) -> None:
+        nonlocal device_list
+        device_list = with_conditions(device_list, conditions)
 
-    return min(
-        max(_time_ms(lambda: publish(Inventory(cards, conditions=sick))), _time_ms(lambda: publish(Inventory(cards))))
-        for _ in range(5)
-    )
+    return min(max(_time_ms(lambda: publish(sick)), _time_ms(lambda: publish(ALL_HEALTHY))) for _ in range(5))
 
 
 def _time_ms(work: Callable[[], None]) -> float:

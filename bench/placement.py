@@ -1,4 +1,4 @@
-"""How long the choice of devices takes, in process: `fairlead.policy.placement.place` on made-up machines.
+"""How long the choice of devices takes, in process: `fairlead.policy.placement.place.place` on made-up machines.
 
 Owns the machines and the questions. A choice that was found once is remembered, so each timed question is a new one.
 """
@@ -13,7 +13,7 @@ from fairlead.model.device import Device
 from fairlead.model.inventory import Inventory, Links
 from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.resource import Resource, Slot
-from fairlead.policy.placement import place
+from fairlead.policy.placement.place import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -47,7 +47,7 @@ class Running:
 
     def footprint(self) -> Footprint:
         pids = _tree(self.pid)
-        memory = [_rollup(pid) for pid in pids]
+        memory = [rollup(pid) for pid in pids]
         return Footprint(
             pss_mb=sum(each["Pss"] for each in memory) / 1024,
             rss_mb=sum(each["Rss"] for each in memory) / 1024,
@@ -140,6 +140,7 @@ def _tree(pid: int) -> list[int]:
     return found
 
 
-def _rollup(pid: int) -> dict[str, int]:
+def rollup(pid: int) -> dict[str, int]:
+    """Memory of a process, in KiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {name: int(rest.split()[0]) for name, rest in (line.split(":", 1) for line in lines)}

@@ -1,7 +1,7 @@
 """How long a list keeps the true kubelet busy: on the node of tests/node, with all listed slots held by one pod.
 
 Owns the sizes and how the time is read: from our publishing a list to the kubelet's word that it has processed it. What
-the list of a node without pods takes is taken off. Beside it stands what the model (policy/stall.py) says.
+the list of a node without pods takes is taken off. Beside it stands what the model (policy/offering/stall.py) says.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from bench.rows import OURS, Results, Row, Sheet, Target
 
-from fairlead.policy.stall import MAX_STALL_S, PAIR_S, most_slots
+from fairlead.policy.offering.stall import PAIR_S, stall_s
 
 if TYPE_CHECKING:
     from bench.measure import Effort
 
 SIZES = (512, 1024, 2048, 4096, 8192)
-ALLOWED = most_slots()
 FLIPS = 3
 PATIENCE_S = 120.0
 HEALTH = {"probeInterval": "50ms", "hold": "50ms", "probation": "50ms", "cleanProbes": 1, "suspect": "60s"}
@@ -41,7 +40,7 @@ SHEET = Sheet(
         Row("pair", "of that, a slot and a held id", "ns", 1),
     ),
     (
-        Target("stall_2048", None, at_most=MAX_STALL_S),
+        Target("stall_2048", None, at_most=stall_s(2048, 2048)),
         Target("pair", None, at_most=1e9 * PAIR_S),
     ),
 )

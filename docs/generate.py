@@ -8,24 +8,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
-from docs import conformance
+from docs import conformance, doctor, metrics, numbers
+from fairlead.backends.amd import spec as amd
 from fairlead.backends.nvidia import spec as nvidia
+from fairlead.backends.paths import spec as paths
 from fairlead.cli import gpushare_inspect
 from fairlead.cli.commands import cli
 from fairlead.cluster.rbac import FEATURES, INSTEAD, as_yaml
 from fairlead.config.load import schema
 from fairlead.config.reference import EXAMPLE, Key, keys
+from fairlead.config.schedulerspec import SchedulerSpec
 from fairlead.config.settings import CONFIG_ENV, DEFAULT_CONFIG, SETTINGS
-from fairlead.dialects.doslab import meaning as doslab
+from fairlead.dialects.amd import command as amd_dialect
+from fairlead.dialects.doslab import command as doslab
+from fairlead.dialects.generic import command as generic
+from fairlead.dialects.gke import flags as gke
 from fairlead.dialects.goflags import Flag
-from fairlead.dialects.gpushare import meaning as gpushare
-from fairlead.dialects.nvidia import config_manager
+from fairlead.dialects.gpushare import command as gpushare
+from fairlead.dialects.invocation import GLOG
 from fairlead.dialects.nvidia import flags as nvidia_flags
-from fairlead.dialects.nvidia.labels import flags as label_flags
-from fairlead.dialects.volcano import meaning as volcano
+from fairlead.dialects.smarter import command as smarter
+from fairlead.dialects.volcano import command as volcano
+from fairlead.programs import configmanager as config_manager
+from fairlead.programs.labels.amd import command as amd_labels
 
 COMMAND = "python -m docs.generate"
 REFERENCE = Path(__file__).with_name("reference")
@@ -36,17 +46,45 @@ def pages() -> Mapping[str, str]:
     """Every generated file of the reference, by name."""
     return {
         "configuration.md": _page(_configuration()),
+        "amd-options.md": _page(_amd_options()),
         "nvidia-options.md": _page(_nvidia_options()),
+        "paths-options.md": _page(_paths_options()),
+        "scheduler.md": _page(_scheduler()),
         "commands.md": _page(_commands()),
         "nvidia.md": _page(_nvidia()),
+        "amd.md": _page(_dialect("amd", "AMD's GPU device plugin", amd_dialect.FLAGS, amd_dialect.OWN)),
         "doslab.md": _page(_dialect("doslab", "kube-device-plugin-mini", doslab.FLAGS, doslab.OWN)),
+        "generic.md": _page(_dialect("generic", "squat's generic-device-plugin", generic.FLAGS, generic.OWN)),
+        "gke.md": _page(_dialect("gke", "Google's device plugin", (*gke.FLAGS, *GLOG), gke.OWN)),
         "gpushare.md": _page(_gpushare()),
+        "smarter.md": _page(_dialect("smarter", "smarter-device-manager", smarter.FLAGS, smarter.OWN)),
         "volcano.md": _page(_dialect("volcano", "Volcano's device plugin", volcano.FLAGS, volcano.OWN)),
+        "metrics.md": _page(_metrics()),
+        "numbers.md": _page(_numbers()),
+        "amd-labels.md": _page(_dialect("amd labels", "AMD's node labeller", amd_labels.FLAGS, amd_labels.OWN)),
+        "chart.md": _page(_chart()),
         "rbac.md": _page(_rbac()),
         "conformance.md": _page(conformance.rules()),
         "conformance-cards.md": _page(conformance.cards()),
+        "doctor.md": _page(doctor.page()),
         "fairlead.schema.json": json.dumps(schema(), indent=2) + "\n",
     }
+
+
+def _metrics() -> Iterator[str]:
+    yield "# Metrics"
+    yield "What `/metrics` serves. [Guide](../guide/metrics.md)"
+    yield _table(("name", "type", ""), metrics.rows())
+    yield "## The scheduler extender"
+    yield "What `/metrics` of `fairlead scheduler` serves. [Guide](../guide/scheduler.md#watch-it)"
+    yield _table(("name", "type", ""), metrics.scheduler_rows())
+
+
+def _numbers() -> Iterator[str]:
+    yield "# Numbers"
+    yield f"{numbers.summary()} [What they mean](../guide/performance.md)"
+    yield _table(("measure", "Fairlead", "NVIDIA", "ratio", "target"), numbers.rows())
+    yield "From `docs/bench.json`, which `python -m bench --only nvidia --json docs/bench.json` wrote."
 
 
 def _nvidia() -> Iterator[str]:
@@ -56,7 +94,7 @@ def _nvidia() -> Iterator[str]:
         {
             "fairlead nvidia": nvidia_flags.FLAGS,
             "Of our own": nvidia_flags.OWN,
-            "fairlead nvidia labels": (*label_flags.FLAGS, *label_flags.OWN),
+            "fairlead nvidia labels": (*nvidia_flags.LABEL_FLAGS, *nvidia_flags.LABEL_OWN),
             "fairlead nvidia config-manager": config_manager.FLAGS,
         }
     )
@@ -64,7 +102,7 @@ def _nvidia() -> Iterator[str]:
 
 def _dialect(word: str, whose: str, flags: Sequence[Flag], own: Sequence[Flag]) -> Iterator[str]:
     yield f"# The flags of `fairlead {word}`"
-    yield f"Those of {whose}, and ours. [Guide](../guide/{word}.md)"
+    yield f"Those of {whose}, and ours. [Guide](../guide/{word.replace(' ', '-')}.md)"
     yield from _flags({f"fairlead {word}": flags, "Of our own": own})
 
 
@@ -142,7 +180,8 @@ def _configuration() -> Iterator[str]:
     yield _keys(key for key in known if "." not in key.path)
     yield (
         "The keys of an entry of `backends` belong to the backend, except for two. `kind` names the backend: "
-        "[sim](../guide/simulated-hardware.md), [paths](../guide/any-device-path.md), [nvidia](nvidia-options.md), "
+        "[sim](../guide/simulated-hardware.md), [paths](paths-options.md), [nvidia](nvidia-options.md), "
+        "[amd](amd-options.md), "
         "or one of another package. "
         "`name` is what `match.backend` looks at; it defaults to the kind."
     )
@@ -194,24 +233,56 @@ def _keys(some: Iterable[Key]) -> str:
     )
 
 
-# --- Options of NVIDIA's backend --------------------------------------------------------------------------------------
+# --- Options of backends ----------------------------------------------------------------------------------------------
 
 
 def _nvidia_options() -> Iterator[str]:
-    known = keys(nvidia.Options)
-    yield "# Options of the nvidia backend"
-    yield (
-        "The keys of an entry of `backends` with `kind: nvidia`. Every one may be left out. "
-        "`fairlead nvidia --print-config` shows what NVIDIA's own settings mean in these words. "
+    return _options(
+        "nvidia",
+        nvidia.Options,
+        "`fairlead nvidia --print-config` shows what NVIDIA's own settings mean in these keys. "
         "Guides: [NVIDIA](../guide/nvidia.md), [health](../guide/nvidia-health.md), [CDI](../guide/cdi.md), "
-        "[MPS](../guide/mps.md)."
+        "[MPS](../guide/mps.md).",
+        "mig: mixed\n    health: {watchedXids: [31]}",
     )
-    yield "```yaml\nbackends:\n  - kind: nvidia\n    mig: mixed\n    health: {watchedXids: [31]}\n```"
+
+
+def _paths_options() -> Iterator[str]:
+    return _options("paths", paths.Options, "[Guide](../guide/any-device-path.md)", "devices: [{preset: kvm}]")
+
+
+def _amd_options() -> Iterator[str]:
+    return _options(
+        "amd", amd.Options, "[Guide](../guide/amd-hardware.md)", "ways: [cdi-cri]\n    health: {tolerated: {umc: 2}}"
+    )
+
+
+def _options(kind: str, struct: type[msgspec.Struct], guides: str, example: str) -> Iterator[str]:
+    known = keys(struct)
+    yield f"# Options of the {kind} backend"
+    needed = " and ".join(f"`{field.encode_name}`" for field in msgspec.structs.fields(struct) if field.required)
+    left_out = f"Every one but {needed}" if needed else "Every one"
+    yield f"The keys of an entry of `backends` with `kind: {kind}`. {left_out} may be left out. {guides}"
+    yield f"```yaml\nbackends:\n  - kind: {kind}\n    {example}\n```"
+    yield from _sections(known)
+    yield "A duration is written as in the [configuration](configuration.md#durations-sizes-and-patterns)."
+
+
+def _sections(known: Sequence[Key]) -> Iterator[str]:
     yield _keys(key for key in known if "." not in key.path)
     for parent in _parents(known):
         yield f"## {parent}"
         yield _keys(key for key in known if _parent(key) == parent)
-    yield "A duration is written as in the [configuration](configuration.md#durations-sizes-and-patterns)."
+
+
+def _scheduler() -> Iterator[str]:
+    yield "# Configuration of `fairlead scheduler`"
+    yield (
+        "One YAML file, which `--config` or `FAIRLEAD_SCHEDULER` names. "
+        "Every key but `system` of a resource may be left out. "
+        "Unknown keys, wrong types and contradictions are refused, all at once. [Guide](../guide/scheduler.md)"
+    )
+    yield from _sections(keys(SchedulerSpec))
 
 
 # --- Commands ---------------------------------------------------------------------------------------------------------
@@ -269,6 +340,30 @@ def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
     return _code(names), text
 
 
+# --- The Helm chart ---------------------------------------------------------------------------------------------------
+
+
+def _chart() -> Iterator[str]:
+    yield "# Values of the Helm chart"
+    yield "From `deploy/chart/values.schema.json`. Some name the dialect that they are for. [Guide](../guide/deploy.md)"
+    values = json.loads((REFERENCE.parents[1] / "deploy" / "chart" / "values.schema.json").read_text())
+    yield _table(("key", "default", ""), _chart_rows(values))
+
+
+def _chart_rows(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, ...]]:
+    for key, below in node["properties"].items():
+        name = f"{above}{key}"
+        if "properties" in below:
+            yield _code(name), "", below["description"]
+            yield from _chart_rows(below, f"{name}.")
+            continue
+        one_of = [_code(str(one)) for one in below.get("enum", ()) if one]
+        text = below["description"] + (f" One of {', '.join(one_of)}." if one_of else "")
+        default = below["default"]
+        shown = "" if default in (None, "", [], {}) else _code(json.dumps(default))
+        yield _code(name), shown, text
+
+
 # --- RBAC -------------------------------------------------------------------------------------------------------------
 
 
@@ -276,7 +371,7 @@ def _rbac() -> Iterator[str]:
     yield "# RBAC"
     yield (
         "What Fairlead may need of the API server, feature by feature, and nothing more. "
-        "Whoever uses none of these needs no account at all. "
+        "Without these features no account is needed. "
         "A call that is forbidden says which rule is missing, in this form. "
         "With just these rules, amounts and `fairlead node` run against a real API server "
         "(`tests/node/test_extended.py`, also with one rule less), and so do doslab, gpushare and volcano "

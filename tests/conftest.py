@@ -9,6 +9,8 @@ pytest_plugins = ["fairlead.testing"]
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# A shell starts background jobs with SIGINT ignored, and every child would inherit that.
+# A shell starts background jobs with SIGINT ignored, nohup with SIGHUP, and every child would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -1,9 +1,12 @@
-"""Builds the Go programs of tests/go, tests/node/go and tests/peers into a cache outside the work tree.
+"""Builds the Go programs of tests/go, tests/node/go, tests/cluster/go, tests/chart/go and tests/peers into a cache.
 
-Owns finding Go, the cache key and the download retries. Must not know what the programs are for.
+The cache is outside the work tree. Owns finding Go, the cache key and the download retries. Must not know what the
+programs are for.
 `python -m tests.toolchain` builds those of tests/go, so that the first test does not have to wait;
 `python -m tests.toolchain node` builds those of the node, which takes a quarter of an hour the first time;
-`python -m tests.toolchain peers` builds the other systems that ours is held against: a few minutes.
+`python -m tests.toolchain cluster` builds those of the simulated cluster, some of them the node's: ten minutes;
+`python -m tests.toolchain peers` builds the other systems that ours is held against: a few minutes;
+`python -m tests.toolchain chart` builds helm: about five minutes.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 GO_ROOT = Path(__file__).parent / "go"
 NODE_ROOT = Path(__file__).parent / "node" / "go"
+CLUSTER_ROOT = Path(__file__).parent / "cluster" / "go"
+CHART_ROOT = Path(__file__).parent / "chart" / "go"
 NVIDIA_ROOT = Path(__file__).parent / "peers" / "nvidia" / "go"
 OLDEST_GO = (1, 26)  # what k8s.io/kubelet's own go.mod asks for
 DOWNLOAD_PAUSES_S = (0.0, 5.0, 15.0, 45.0)  # a module proxy that is asked too fast says 429; it forgives a pause
@@ -85,6 +90,12 @@ def _nvidia(command: str) -> Program:
     return Program(NVIDIA_ROOT, f"{path}/cmd/{command}", "*.go", stamp, cgo=cgo)
 
 
+def _helm() -> Program:
+    module, path = CHART_ROOT / "helm", "helm.sh/helm/v4"
+    stamp = f"-X {path}/internal/version.version={required(module, path)}"
+    return Program(module, f"{path}/cmd/helm", "*.go", stamp)
+
+
 PROGRAMS = {
     "kubeletclient": Program(GO_ROOT, "./kubeletclient", "kubeletclient/*.go"),
     "emptyplugin": Program(GO_ROOT, "./emptyplugin", "emptyplugin/*.go"),
@@ -104,10 +115,18 @@ NODE_PROGRAMS = {
     **{name: _containerd(name) for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
 }
 
+CLUSTER_PROGRAMS = {
+    **{name: NODE_PROGRAMS[name] for name in ("kube-apiserver", "kube-scheduler", "etcd")},
+    "kwok": Program(CLUSTER_ROOT / "kwok", "sigs.k8s.io/kwok/cmd/kwok", "*.go"),
+}
+
 # Kubelets of other minor versions. The rest of the node may be newer than its kubelet.
 KUBELETS = {"kubelet-1.35": _kubernetes("kubelet", NODE_ROOT / "kubernetes-1.35")}
 
 PEER_PROGRAMS = {name: _nvidia(name) for name in ("nvidia-device-plugin", "gpu-feature-discovery")}
+
+
+CHART_PROGRAMS = {"helm": _helm()}
 
 
 def cache_dir() -> Path:
@@ -132,7 +151,8 @@ def find_go() -> tuple[str, str]:
 
 def build(name: str) -> Path:
     """The path of a built program, from the cache where its sources are unchanged."""
-    return make(name, {**PROGRAMS, **NODE_PROGRAMS, **KUBELETS, **PEER_PROGRAMS}[name])
+    known = {**PROGRAMS, **NODE_PROGRAMS, **CLUSTER_PROGRAMS, **KUBELETS, **PEER_PROGRAMS, **CHART_PROGRAMS}
+    return make(name, known[name])
 
 
 def make(name: str, program: Program) -> Path:
@@ -227,7 +247,8 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def main() -> int:
-    for name in {"node": NODE_PROGRAMS, "peers": PEER_PROGRAMS}.get("".join(sys.argv[1:]), PROGRAMS):
+    groups = {"node": NODE_PROGRAMS, "cluster": CLUSTER_PROGRAMS, "peers": PEER_PROGRAMS, "chart": CHART_PROGRAMS}
+    for name in groups.get("".join(sys.argv[1:]), PROGRAMS):
         try:
             print(build(name))
         except (ToolchainMissingError, BuildFailedError) as error:

@@ -16,27 +16,33 @@ from typing import TYPE_CHECKING, Any
 from fairlead._version import __version__
 
 if TYPE_CHECKING:
+    from fairlead.kit.owner import Owner
     from fairlead.library import Plugin, plugin, run
     from fairlead.model.device import Device, DeviceNode
     from fairlead.model.edits import Edits, Grant, Mount
-    from fairlead.model.errors import FairleadError
+    from fairlead.model.errors import FairleadError, NotYet
     from fairlead.model.health import Cause, CauseKind
-    from fairlead.model.inventory import Links
-    from fairlead.model.ports import Backend
+    from fairlead.model.inventory import Findings, Links
+    from fairlead.model.ports import Backend, Clock, Sink
     from fairlead.model.resource import Strategy
 
 __all__ = [
     "Backend",
     "Cause",
     "CauseKind",
+    "Clock",
     "Device",
     "DeviceNode",
     "Edits",
     "FairleadError",
+    "Findings",
     "Grant",
     "Links",
     "Mount",
+    "NotYet",
+    "Owner",
     "Plugin",
+    "Sink",
     "Strategy",
     "__version__",
     "plugin",
@@ -48,14 +54,19 @@ _HOMES = {
     "Backend": "fairlead.model.ports",
     "Cause": "fairlead.model.health",
     "CauseKind": "fairlead.model.health",
+    "Clock": "fairlead.model.ports",
     "Device": "fairlead.model.device",
     "DeviceNode": "fairlead.model.device",
     "Edits": "fairlead.model.edits",
     "FairleadError": "fairlead.model.errors",
+    "Findings": "fairlead.model.inventory",
     "Grant": "fairlead.model.edits",
     "Links": "fairlead.model.inventory",
     "Mount": "fairlead.model.edits",
+    "NotYet": "fairlead.model.errors",
+    "Owner": "fairlead.kit.owner",
     "Plugin": "fairlead.library",
+    "Sink": "fairlead.model.ports",
     "Strategy": "fairlead.model.resource",
     "plugin": "fairlead.library",
     "run": "fairlead.library",

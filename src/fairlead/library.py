@@ -7,16 +7,18 @@ that blocks stops everything, until the watchdog ends the process.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from fairlead.app.daemon import Daemon
-from fairlead.app.process import run_daemon
-from fairlead.backends.owner import Owner
+from fairlead.app.start import serve
 from fairlead.config.load import build
 from fairlead.config.settings import overrides
 from fairlead.config.spec import LogFormat
-from fairlead.model.clock import SystemClock
+from fairlead.kit.clock import SystemClock
+from fairlead.kit.owner import Owner
 from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits, Grant
 from fairlead.model.errors import FairleadError, UsageError
@@ -49,7 +51,7 @@ class Plugin:
         return Links()
 
     def check(self, device: Device) -> Any:  # noqa: ARG002 - for those who override it
-        """What is wrong with the device: a text, a `Cause`, or None when it is well."""
+        """What is wrong with the device: a text, a `Cause`, or None when it is healthy."""
         return None
 
     def edits(self, grant: Grant) -> Edits:
@@ -60,7 +62,7 @@ class Plugin:
         """Called before each start of a container that holds the grant. Raise to keep it from starting."""
 
     def wait_for(self) -> Any:
-        """What must happen before the kubelet is told of the resource: a text, or None when it may be told now.
+        """What must happen before the resource is registered: a text, or None when it may be registered now.
 
         Asked before each registration, that after a kubelet restart too, and again every second until it is None.
         """
@@ -188,17 +190,19 @@ def make_daemon(
     raw: dict[str, Any] = {
         "backends": [{"kind": "library", "name": name} for name in backends],
         "rules": rules,
-        "status": {"socket": ""},  # none, unless somebody asks for one
+        "status": {"socket": ""},  # none, unless one is asked for
         "instance": instance or _instance_of(plugins),
     }
     flags = {"--plugin-dir": plugin_dir, "--status-socket": status_socket or None, "--instance": instance}
     loaded = build(raw, "the program", overrides(flags))
     form = json_line if loaded.config.log.format is LogFormat.JSON else text_line
-    return Daemon(loaded, backends=backends, clock=clock, journal=journal or Journal(clock, to_stderr(form)))
+    journal = journal or Journal(clock, to_stderr(form))
+    description = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return Daemon(loaded, backends=backends, clock=clock, journal=journal, description=description)
 
 
 def _instance_of(plugins: Sequence[Plugin]) -> str:
-    """A name from the first resource, so that two different plugins share a directory without being told how."""
+    """A name from the first resource, so that two different plugins share a directory without further settings."""
     text = "".join(letter if letter.isalnum() else "-" for letter in plugins[0].resource.lower())
     return text[-32:].strip("-") or "plugin"
 
@@ -206,6 +210,6 @@ def _instance_of(plugins: Sequence[Plugin]) -> str:
 def run(*plugins: Plugin, plugin_dir: str | None = None, status_socket: str = "") -> None:
     """Serves the plugins until a signal says stop. Errors that can be explained end the program with one line."""
     try:
-        run_daemon(make_daemon(plugins, plugin_dir=plugin_dir, status_socket=status_socket))
+        serve(make_daemon(plugins, plugin_dir=plugin_dir, status_socket=status_socket))
     except FairleadError as error:
         raise SystemExit(f"fairlead: {error}") from None

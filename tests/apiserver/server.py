@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import re
 import ssl
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.apiserver.store import Object, RefusedError, Store, apply_ops, merge
+from tests.apiserver.store import Object, RefusedError, Store, apply_ops, merge, merge_strategic
 
 PATCHES = {
     "application/json-patch+json",
@@ -21,6 +22,8 @@ PATCHES = {
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 }
+
+REVIEWS = "selfsubjectaccessreviews"
 
 
 @dataclass
@@ -182,6 +185,8 @@ class ApiServer:
         if self.allowed is None:
             return
         target = _target(request.path)
+        if target.plural == REVIEWS:  # every account may ask for its rights
+            return
         resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
         if (verb := _verb(request, target)) not in {verb for verb, what in self.allowed if what == resource}:
             scope = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
@@ -200,6 +205,10 @@ class ApiServer:
                 return 200, self._page(request, target)
             case "PATCH":
                 return 200, self._patch(request, target)
+            case "POST" if target.plural == REVIEWS:
+                return 201, self._review(request.json())
+            case "POST" if target.subresource == "binding":
+                return 201, self._bind(request.json(), target)
             case "POST":
                 thing = request.json()
                 if (target.plural, target.namespace, thing["metadata"]["name"]) in store.objects:
@@ -209,6 +218,26 @@ class ApiServer:
                 store.remove(target.plural, target.name, target.namespace)
                 return 200, {"kind": "Status", "status": "Success"}
         raise RefusedError(405, "method not allowed")
+
+    def _review(self, review: Object) -> Object:
+        asked = review["spec"]["resourceAttributes"]
+        below = asked.get("subresource")
+        resource = f"{asked['resource']}/{below}" if below else asked["resource"]
+        return {**review, "status": {"allowed": self.allowed is None or (asked["verb"], resource) in self.allowed}}
+
+    def _bind(self, binding: Object, target: Target) -> Object:
+        """Node, annotations and labels in one write, if the uid is right and there is no node yet."""
+        pod = copy.deepcopy(self.store.get(target.plural, target.name, target.namespace))
+        meta = binding["metadata"]
+        if meta.get("uid") not in (None, "", pod["metadata"].get("uid")):
+            raise RefusedError(409, f'Operation cannot be fulfilled on pods/binding "{target.name}": the UID differs')
+        if node := pod.setdefault("spec", {}).get("nodeName"):
+            raise RefusedError(409, f'pod {target.name} is already assigned to node "{node}"')
+        pod["spec"]["nodeName"] = binding["target"]["name"]
+        for part in ("annotations", "labels"):
+            pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **(meta.get(part) or {})}
+        self.store.put(target.plural, pod, target.namespace)
+        return {"kind": "Status", "status": "Success", "metadata": {}}
 
     def _page(self, request: Request, target: Target) -> Object:
         things = self.store.all(target.plural, target.namespace, self._fields(request))
@@ -227,7 +256,10 @@ class ApiServer:
             raise RefusedError(415, f"the body of the request was in an unknown format - {kind}")
         before = self.store.get(target.plural, target.name, target.namespace)
         patch = request.json()
-        after = apply_ops(before, patch) if kind.startswith("application/json-patch") else merge(before, patch)
+        if kind.startswith("application/json-patch"):
+            after = apply_ops(before, patch)
+        else:
+            after = (merge_strategic if "strategic" in kind else merge)(before, patch)
         # The status sub-resource leaves the spec alone, the object itself leaves the status alone.
         kept = "spec" if target.subresource == "status" else "status"
         after = {key: value for key, value in after.items() if key != kept}

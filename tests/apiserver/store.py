@@ -127,6 +127,27 @@ def merge(target: Any, patch: Any) -> Any:
     return made
 
 
+def merge_strategic(target: Any, patch: Any) -> Any:
+    """As a merge patch, but lists of objects with a type are merged by it, as a node's conditions are."""
+    if isinstance(patch, list) and patch and all(isinstance(one, dict) and "type" in one for one in patch):
+        known = {one["type"]: one for one in target or ()}
+        for one in patch:
+            if one.get("$patch") == "delete":
+                known.pop(one["type"], None)
+            else:
+                known[one["type"]] = merge_strategic(known.get(one["type"]), one)
+        return list(known.values())
+    if not isinstance(patch, dict):
+        return patch
+    made = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            made.pop(key, None)
+        else:
+            made[key] = merge_strategic(made.get(key), value)
+    return made
+
+
 def apply_ops(thing: Object, ops: list[dict[str, Any]]) -> Object:
     """RFC 6902, of which we use add, remove, replace and test."""
     made = copy.deepcopy(thing)

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairlead.kubelet.lifecycle import Phase
+from fairlead.fronts.deviceplugin.lifecycle import Phase
 from fairlead.observe.journal import CAPACITY
 from tests.campaign.node import Node
 
@@ -15,7 +15,7 @@ from tests.campaign.node import Node
 QUIET_MAX_S = 400.0
 STAYS_S = 20.0
 # Facts that only a defect of ours can cause.
-NEVER = ("unit-crashed", "task-crashed", "call-failed", "watch-failed", "probe-failed", "list-refused")
+NEVER = ("endpoint-crashed", "task-crashed", "call-failed", "watch-failed", "probe-failed", "list-refused")
 
 
 class Violation(AssertionError):
@@ -48,7 +48,7 @@ class Checks:
             raise Violation(f"not prepared: {node.unprepared[0]}")
         if end := node.daemon_end():
             raise Violation(f"the daemon ended by itself: {end}")
-        journal = node.daemon.journal
+        journal = node.journal
         for kind in NEVER:
             if journal.counts[kind]:
                 fact = next((fact for fact in reversed(journal.tail()) if fact.kind == kind), None)
@@ -67,7 +67,7 @@ class Checks:
             self._found[source] = known
 
     def _check_units(self) -> None:
-        units = self._node.daemon.supervisor.units
+        units = self._node.daemon.supervisor.endpoints
         before = self._served if self._lives == self._node.lives else {}
         self._lives = self._node.lives
         self._served = {
@@ -108,7 +108,7 @@ class Checks:
         if set(sources := node.sources()) != node.variant.backends:
             wrong.append(f"sources are {sorted(sources)}, not {sorted(node.variant.backends)}")
         expected = node.expected()
-        units = node.daemon.supervisor.units
+        units = node.daemon.supervisor.endpoints
         wrong += [f"{name}: not served" for name in expected.keys() - units.keys()]
         # A device that is held as it was offered before is kept back as it is offered now.
         busy = {slot.partition("::")[0] for name in units for slot in self._booked(name) - expected.get(name, set())}
@@ -122,7 +122,7 @@ class Checks:
         if unit.life.phase is not Phase.STREAMING or unit.life.streams != 1:
             wrong.append(f"{unit.life.phase}, {unit.life.streams} streams, {unit.life.reason}")
         process = node.kubelet._process
-        endpoint = process.table.endpoints.get(name) if process else None
+        endpoint = process.node_devices.endpoints.get(name) if process else None
         if endpoint is None or endpoint.stopped_at_s is not None:
             wrong.append("the kubelet has no live endpoint")
         known = node.kubelet.devices(name)
@@ -135,7 +135,7 @@ class Checks:
         if process is None:
             return set()
         process.admission.free_inactive()
-        return {str(slot) for (_, _, resource), grant in process.ledger if resource == name for slot in grant.ids}
+        return {str(slot) for (_, _, resource), grant in process.pod_devices if resource == name for slot in grant.ids}
 
 
 def _differences(

@@ -40,7 +40,7 @@ class Drill(SimBackend):
 
 def open_backend(options: Mapping[str, Any], clock: Clock) -> SimBackend:
     plain = open_sim(options, clock)
-    return Drill(plain._world, plain._timeline, clock, speed=plain._speed)
+    return Drill(plain._hardware, plain._timeline, clock, speed=plain._speed)
 
 
 def install() -> None:

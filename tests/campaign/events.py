@@ -68,6 +68,8 @@ WEIGHTS = {
     "status": 2,
 }
 QUIET = "quiet"
+# After these another daemon runs.
+ENDINGS = frozenset({"daemon-restart", "daemon-killed", "other-registration"})
 # Events between two quiets. A few: what one fault does is not mended by the next. Many: faults meet.
 SPELLS = (2, 5, 15, 60, 100)
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections import Counter
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fairlead.app.daemon import Daemon
-from fairlead.app.source import Source
+from fairlead.app.signals import Signals
 from fairlead.backends.sim import SimBackend
 from fairlead.config.load import Loaded, load
-from fairlead.kubelet.lifecycle import Phase
+from fairlead.engine.source import Source
+from fairlead.fronts.deviceplugin.lifecycle import Phase
 from fairlead.model.device import Device
 from fairlead.observe.journal import Journal
 from fairlead.standin import Kubelet, Pod
@@ -27,6 +30,18 @@ from tests.campaign.warp import SteadyClock, WarpClock
 ANSWERED = frozenset({Phase.REGISTER, Phase.AWAIT_STREAM})
 
 
+class CountingJournal(Journal):
+    """Counts what it was given, which is more than it keeps."""
+
+    def __init__(self, clock: WarpClock) -> None:
+        super().__init__(clock)
+        self.counts: Counter[str] = Counter()
+
+    def record(self, kind: str, **keys: Any) -> None:
+        self.counts[kind] += 1
+        super().record(kind, **keys)
+
+
 class Node:
     def __init__(self, root: Path, seed: int) -> None:
         self.clock = WarpClock()
@@ -34,6 +49,7 @@ class Node:
         self.config = root / "fairlead.yaml"
         self.variant = VARIANTS[0]
         self.watched = False  # the kubelet's plugin watcher finds us, instead of our calling it
+        self.more = ""  # what every configuration of this node has beside the variant
         self.lives = 0  # of the daemon
         self.turns = 0  # events that may change which devices are known, or who is asked about them
         self.unprepared: list[str] = []  # containers that started on devices which nobody had prepared
@@ -65,8 +81,9 @@ class Node:
                 path.unlink()  # of a resource that no later daemon had; nobody else can know that it is dead
 
     def start_daemon(self) -> None:
-        self.daemon = Daemon(self.load(), reload=self.load, clock=self.clock, journal=Journal(self.clock))
-        self._task = asyncio.create_task(self.daemon.run(), name="daemon")
+        self.journal = CountingJournal(self.clock)
+        self.daemon = Daemon(self.load(), reload=self.load, clock=self.clock, journal=self.journal)
+        self._task = asyncio.create_task(_run(self.daemon), name="daemon")
         self.lives += 1
 
     async def stop_daemon(self) -> None:
@@ -77,7 +94,7 @@ class Node:
 
     def expects_answer(self) -> bool:
         """Whether the kubelet owes an answer or a stream: it works on threads, in real time."""
-        return any(unit.life.phase in ANSWERED for unit in self.daemon.supervisor.units.values())
+        return any(unit.life.phase in ANSWERED for unit in self.daemon.supervisor.endpoints.values())
 
     def daemon_end(self) -> str:
         """How the daemon ended, if it has though nobody told it to."""
@@ -98,7 +115,7 @@ class Node:
         places = (
             f"\nkubelet: {{directory: {kubelet.plugin_dir}, podResources: {kubelet.podresources_socket}, "
             f"registration: {'watcher' if self.watched else 'socket'}, watcherDirectory: {kubelet.registry_dir}}}"
-            f"\nstatus: {{socket: {self.config.parent}/fl.sock}}\n"
+            f"\nstatus: {{socket: {self.config.parent}/fl.sock}}\n{self.more}"
         )
         beside = self.config.with_suffix(".new")
         beside.write_text(text + places)
@@ -107,14 +124,14 @@ class Node:
     # --- What there is --------------------------------------------------------------------------------------------
 
     def sources(self) -> dict[str, Source]:
-        return self.daemon.sources.live
+        return self.daemon.engine.sources.live
 
     def backends(self) -> list[SimBackend]:
         return [source.backend for source in self.sources().values() if isinstance(source.backend, SimBackend)]
 
     def plugged(self) -> list[Device]:
         """The devices that are there, asked of the hardware itself."""
-        return [device for backend in self.backends() for device in backend._world.findings().devices]
+        return [device for backend in self.backends() for device in backend._hardware.findings().devices]
 
     def expected(self) -> dict[str, set[str]]:
         return self.variant.expected(self.plugged())
@@ -156,8 +173,8 @@ class Node:
     def _preparing(self) -> tuple[tuple[object, int], set[str], dict[str, int]]:
         """Who would be asked to prepare a container now, which devices he knows, and what is prepared so far."""
         process = self.kubelet._process
-        endpoint = process.table.endpoints.get(AMD) if process else None
-        known = {str(device.id) for device in self.daemon.inventory.devices}
+        endpoint = process.node_devices.endpoints.get(AMD) if process else None
+        known = {str(device.id) for device in self.daemon.engine.inventory.devices}
         return (endpoint, self.turns), known, dict(drill.MOOD.prepared)
 
     def _check_prepared(self, pod: Pod, before: tuple[tuple[object, int], set[str], dict[str, int]]) -> None:
@@ -169,6 +186,11 @@ class Node:
             device = slot.partition("::")[0]
             if device in known & now[1] and now[2].get(device, 0) == counts.get(device, 0):
                 self.unprepared.append(f"{pod.name} started on {device}")
+
+
+async def _run(daemon: Daemon) -> None:
+    with Signals(daemon.stop, partial(daemon.reload, fresh=True)):
+        await daemon.run()
 
 
 def born(path: Path) -> tuple[int, int]:

@@ -111,7 +111,7 @@ async def _life(events: Sequence[Event], seed: int, root: Path, say: Say) -> Fai
             if event.kind == QUIET:
                 await node.calm()
                 await checks.quiet()
-                _forget_calls(node)
+                forget_calls(node)
                 say(f"{played} events, {time.monotonic() - began_s:.0f} s, all registered, streaming and equal")
             else:
                 await node.play(event)
@@ -120,40 +120,40 @@ async def _life(events: Sequence[Event], seed: int, root: Path, say: Say) -> Fai
     except (Exception, asyncio.CancelledError) as error:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise  # Ctrl-C
-        failure = Failure(number, _explain(error))
+        failure = Failure(number, explain(error))
     try:
         await node.stop()
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it is, it is reported
-        failure = failure or Failure(number, f"stopping: {_explain(error)}")
+        failure = failure or Failure(number, f"stopping: {explain(error)}")
     gc.collect()  # what nobody handled is told when it is collected
     if checks.faults and failure is None:
         failure = Failure(number, f"nobody handled: {checks.faults[0]}")
     return failure
 
 
-def _explain(error: BaseException) -> str:
+def explain(error: BaseException) -> str:
     if isinstance(error, Violation):
         return str(error)
     if isinstance(error, BaseExceptionGroup):
-        return f"{error.message}: {'; '.join(_explain(part) for part in error.exceptions)}"
+        return f"{error.message}: {'; '.join(explain(part) for part in error.exceptions)}"
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     way = " > ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
     return f"{type(error).__name__}: {error} ({way})"
 
 
-def _forget_calls(node: Node) -> None:
+def forget_calls(node: Node) -> None:
     """The stand-in keeps every call; this many would be a leak of the campaign's own."""
-    made = node.kubelet._calls.made
+    made = node.kubelet._setup.calls.made
     made[:] = [call for call in made if call.seconds is None]
 
 
 async def _belongings() -> dict[str, str]:
     await breathe(0.02)
     gc.collect()
-    return _open_files()
+    return open_files()
 
 
-def _open_files() -> dict[str, str]:
+def open_files() -> dict[str, str]:
     found = {}
     for fd in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names only
         try:

@@ -94,7 +94,7 @@ class Troubled(Node):
         self._kubelet_broken = False
 
     async def _on_stream_eof(self, rng: random.Random) -> None:
-        if self.kubelet.is_running and (units := sorted(self.daemon.supervisor.units)):
+        if self.kubelet.is_running and (units := sorted(self.daemon.supervisor.endpoints)):
             self.kubelet.close_stream(rng.choice(units))
 
     # --- Sockets --------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Troubled(Node):
         self._squat(self.kubelet.plugin_dir / "kubelet.sock")
 
     def _own_socket(self, rng: random.Random) -> Path | None:
-        units = sorted(self.daemon.supervisor.units.items())
+        units = sorted(self.daemon.supervisor.endpoints.items())
         return rng.choice(units)[1].socket if units else None
 
     def _squat(self, path: Path) -> None:
@@ -177,7 +177,7 @@ class Troubled(Node):
         backend = rng.choice(backends)
         order = {"do": do, **more}
         if device:
-            order["device"] = rng.choice(sorted(backend._world._cards))
+            order["device"] = rng.choice(sorted(backend._hardware._cards))
         with contextlib.suppress(UsageError):
             backend.steer(order)
 
@@ -204,9 +204,9 @@ class Troubled(Node):
 
     async def _on_plug_new(self, rng: random.Random) -> None:
         backend = rng.choice(self.backends() or [None])
-        if backend is not None and len(backend._world._cards) < CARDS_MAX:
-            cards = list(backend._world._cards.values())
-            new = {"id": f"NEW-{backend._world.fleet}-{len(cards)}", "vendor": cards[0].device.vendor}
+        if backend is not None and len(backend._hardware._cards) < CARDS_MAX:
+            cards = list(backend._hardware._cards.values())
+            new = {"id": f"NEW-{backend._hardware.fleet}-{len(cards)}", "vendor": cards[0].device.vendor}
             with contextlib.suppress(UsageError):
                 backend.steer({"do": "plug", "new": new})
 
@@ -238,7 +238,7 @@ class Troubled(Node):
 
     async def _on_hangup(self, _rng: random.Random) -> None:
         # Before the daemon listens to it the signal would end this process.
-        if self.daemon.journal.counts["started"] and threading.current_thread() is threading.main_thread():
+        if self.journal.counts["started"] and threading.current_thread() is threading.main_thread():
             os.kill(os.getpid(), signal.SIGHUP)
         else:
             self.daemon.reload()
@@ -250,7 +250,7 @@ class Troubled(Node):
 
     async def _on_daemon_killed(self, _rng: random.Random) -> None:
         """As SIGKILL leaves it: streams break, and every socket is still there, with nobody behind it."""
-        sockets = [unit.socket for unit in self.daemon.supervisor.units.values()]
+        sockets = [unit.socket for unit in self.daemon.supervisor.endpoints.values()]
         left = [path for path in (*sockets, self.config.parent / "fl.sock") if path.is_socket()]
         await self.stop_daemon()
         for path in left:
@@ -278,13 +278,13 @@ class Troubled(Node):
         drill.MOOD.fails = drill.MOOD.hangs = False
 
     async def _on_status(self, rng: random.Random) -> None:
-        await self.daemon.questions.told()
+        (await self.daemon.questions.status({}, itself()))()
         await self.daemon.questions.journal({"count": rng.randint(0, 2000)}, itself())
 
     # --- Pods -----------------------------------------------------------------------------------------------------
 
     async def _on_pod_comes(self, rng: random.Random) -> None:
-        names = [str(name) for name in sorted(self.daemon.supervisor.units)] or [NVIDIA]
+        names = [str(name) for name in sorted(self.daemon.supervisor.endpoints)] or [NVIDIA]
         await self._make_room()
         if not self.kubelet.is_running:
             return

@@ -18,6 +18,8 @@ from typing import Any
 IDLE_S = 0.0002
 # The same while a client connection of ours is open: its answer is on the way, unless it never comes.
 BUSY_S = 0.015
+# The same while a thread of the daemon works on an answer: it is sure to come, unless the thread hangs.
+WORK_S = 5.0
 # No jump is longer: whoever is woken by the other end of a socket gets a turn in between.
 JUMP_MAX_S = 30.0
 WALL_START_S = 1_700_000_000.0
@@ -33,7 +35,9 @@ class _Selector(selectors.SelectSelector):
         if events or (timeout is not None and timeout <= 0):
             self.loop.stalled = self.loop.stalled and not events
             return events
-        if self.loop.busy and not self.loop.stalled:
+        if self.loop.works():
+            wait_s = WORK_S
+        elif self.loop.busy and not self.loop.stalled:
             wait_s = BUSY_S
         elif timeout is None or self.loop.jumped_s + timeout > 1.0:
             wait_s, self.loop.jumped_s = IDLE_S, 0.0
@@ -55,6 +59,7 @@ class WarpLoop(asyncio.SelectorEventLoop):
         self.jumped_s = 0.0  # since the last wait
         self.stalled = False  # a call is out and has not been answered for a while: do not wait for it again
         self.expects_answer: Callable[[], bool] = lambda: False  # set by who knows that an answer is on the way
+        self.works: Callable[[], bool] = lambda: False  # set by who knows that a thread is at work
         self._calls: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
         selector = _Selector()
         selector.loop = self

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from fairlead.standin.conformance import SCENARIOS, Card, Mark, Result, Scenario
+from fairlead.standin.conformance import SCENARIOS, Card, Outcome, Result, Scenario
 from tests.unit.standin.conformance.plugins import pick
 
 CARDS = Path(__file__).parents[2] / "docs" / "cards"
@@ -27,7 +27,7 @@ async def played(play: Play, parts: Iterable[str]) -> dict[str, Result]:
     results: dict[str, Result] = {}
     for result in (result for card in cards for result in card.results):
         known = results.get(result.scenario.id)
-        if known is None or known.mark is not Mark.FAIL:
+        if known is None or known.outcome is not Outcome.FAIL:
             results[result.scenario.id] = result
     assert sorted(results) == sorted(scenario.id for scenario in SCENARIOS)
     return {scenario.id: results[scenario.id] for scenario in SCENARIOS}
@@ -47,9 +47,9 @@ def differences(name: str, results: dict[str, Result]) -> dict[str, str]:
     """Where the results are not those that are written down."""
     told = verdicts(name)
     return {
-        i: f"{told.get(i)} is written down, now {result.mark}: {result.reason}"
+        i: f"{told.get(i)} is written down, now {result.outcome}: {result.reason}"
         for i, result in results.items()
-        if told.get(i) != str(result.mark)
+        if told.get(i) != str(result.outcome)
     }
 
 
@@ -57,6 +57,6 @@ def write(name: str, results: dict[str, Result], about: dict[str, Any]) -> None:
     """Write a card down, with what is known about the plugin. What was said about failures stays."""
     path = CARDS / f"{name}.json"
     old = card(name) if path.exists() else {}
-    scenarios = [{"id": i, "result": str(result.mark), "reason": result.reason} for i, result in results.items()]
+    scenarios = [{"id": i, "result": str(result.outcome), "reason": result.reason} for i, result in results.items()]
     text = json.dumps({**old, **about, "scenarios": scenarios}, indent=1, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from fairlead.standin.conformance import Card, Command, Patience, Result, Scenario, run
+from fairlead.standin.conformance import Card, Command, Result, Scenario, Timeouts, run
 from fairlead.standin.conformance.card import SUITE
 from tests.cards import played
 from tests.nvml import Driver, gpus
@@ -33,7 +33,7 @@ async def sample() -> dict[str, Result]:
     plugin = await asyncio.to_thread(build_or_skip, "sample-device-plugin")
 
     async def play(scenarios: list[Scenario]) -> Card:
-        return await run(Command((str(plugin),), private_mount=True), scenarios, patience=Patience.of(20.0))
+        return await run(Command((str(plugin),), private_mount=True), scenarios, timeouts=Timeouts.of(20.0))
 
     return await played(play, PARTS)
 
@@ -46,7 +46,7 @@ async def nvidia() -> dict[str, Result]:
         with placed(Driver(gpus=gpus("H100", 8)), program.files) as place:
             words = place.command(program.words, plugins="{dir}")
             command = Command(tuple(words), variables={"KUBELET_SOCKET": f"{PLUGINS}/kubelet.sock"})
-            return await run(command, scenarios, patience=Patience.of(40.0))
+            return await run(command, scenarios, timeouts=Timeouts.of(40.0))
 
     return await played(play, PARTS)
 

@@ -21,6 +21,7 @@ MARKS = {
     "wrong": True,
     "daemon": False,
     "background": False,
+    "checkout": False,
 }
 
 _MARK = re.compile(r"<!-- test: (\S+)(?: (.*?))? ?-->")
@@ -86,4 +87,5 @@ def commands(block: Block) -> list[Command]:
 
 def pages() -> list[Path]:
     """All that is written for people and run here."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    top = [ROOT / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    return [*top, *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -15,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.docs.blocks import Block, Command, commands
+from tests.docs.blocks import ROOT, Block, Command, commands
 
-from fairlead.app.opening import open_backends
-from fairlead.backends import documents
+from fairlead.app.backends import open_backends
 from fairlead.backends.sim.build import build
 from fairlead.backends.sim.library import load_fleet
 from fairlead.config.load import parse
-from fairlead.model.clock import SystemClock
+from fairlead.kit import documents
+from fairlead.kit.clock import SystemClock
 from fairlead.model.errors import ConfigError
 from fairlead.testing import Kubelet
 
@@ -34,6 +35,7 @@ class Story:
     def __init__(self, kubelet: Kubelet, root: Path) -> None:
         self._kubelet = kubelet
         self._root = root
+        self._directory = root  # where commands are run
         self._started: list[asyncio.subprocess.Process] = []
         self._tellers: dict[str, Callable[[Block], Any]] = {
             "console": self._console,
@@ -45,6 +47,8 @@ class Story:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(root),
             "NO_COLOR": "1",
+            # A pytest at its end removes what earlier ones left in the shared directory, which can take a minute.
+            "PYTEST_DEBUG_TEMPROOT": str(root),
             "FAIRLEAD_PLUGIN_DIR": str(kubelet.plugin_dir),
             "FAIRLEAD_POD_RESOURCES": str(kubelet.podresources_socket),
             "FAIRLEAD_STATUS_SOCKET": str(root / "fairlead.sock"),
@@ -67,6 +71,8 @@ class Story:
     # --- Blocks ---------------------------------------------------------------------------------------------------
 
     async def _console(self, block: Block) -> None:
+        if block.mark == "checkout":
+            self._check_out()
         if block.mark == "daemon":
             await self._start(Command(block.where, f"fairlead run --config {CONFIG}", ()))
         for command in commands(block):
@@ -111,6 +117,17 @@ class Story:
         beside.write_text(block.text)
         return beside.replace(path)
 
+    def _check_out(self) -> None:
+        """A copy of this repository that a page may change. Its commands run there, on the copy's own source."""
+        self._directory = self._root / "fairlead"
+        self._directory.mkdir()
+        for name in ("src", "tests"):  # with what Python compiled: copies keep their times
+            shutil.copytree(ROOT / name, self._directory / name)
+        for name in ("pyproject.toml", "CHANGELOG.md"):
+            shutil.copy(ROOT / name, self._directory)
+        (self._directory / ".venv").symlink_to(sys.prefix)
+        self._env["PYTHONPATH"] = str(self._directory / "src")
+
     # --- Commands -------------------------------------------------------------------------------------------------
 
     async def _run(self, command: Command) -> None:
@@ -151,7 +168,7 @@ class Story:
             "bash",
             "-c",
             text,
-            cwd=self._root,
+            cwd=self._directory,
             env=self._env,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,

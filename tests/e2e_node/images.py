@@ -37,7 +37,7 @@ def make(state: Path, work: Path, *, with_broken: bool) -> list[Path]:
 
 def _archive(file: Path, base: Image, program: bytes, main: Path) -> None:
     layer = _busybox(PACKAGES["busybox-static"])
-    env = {"PATH": "/usr/local/bin", "PYTHONPATH": f"/packages:/{HOME}", "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {"PATH": "/usr/local/bin", "PYTHONPATH": f"/{runtime.PACKAGES}:/{HOME}", "PYTHONDONTWRITEBYTECODE": "1"}
     # Without `site`, and with everything compiled: the plugin has a second before the suite deletes its file.
     command = (f"/{runtime.PYTHON}", "-S", f"/{HOME}/{main.relative_to(ROOT)}")
     _write(

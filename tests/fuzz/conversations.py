@@ -8,7 +8,7 @@ from hpack import Encoder
 
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire import frames as f
-from fairlead.wire.grpc import prefix
+from fairlead.wire.grpc import length_prefixed
 from fairlead.wire.headers import encode_fields
 from fairlead.wire.proto import encode
 
@@ -65,13 +65,13 @@ TRAILERS: tuple[Fields, ...] = (
     [(b":status", b"200")],
 )
 BODIES = (
-    prefix(encode(dp.AllocateRequest((dp.ContainerAllocateRequest(("a", "b")),)))),
-    prefix(encode(dp.AllocateResponse((dp.ContainerAllocateResponse(envs={"A": "b"}),)))),
-    prefix(b""),
-    prefix(b"\xff" * 9),
-    prefix(b"") * 2,
-    prefix(b"x" * 2990),
-    prefix(b"y" * 3500),
+    length_prefixed(encode(dp.AllocateRequest((dp.ContainerAllocateRequest(("a", "b")),)))),
+    length_prefixed(encode(dp.AllocateResponse((dp.ContainerAllocateResponse(envs={"A": "b"}),)))),
+    length_prefixed(b""),
+    length_prefixed(b"\xff" * 9),
+    length_prefixed(b"") * 2,
+    length_prefixed(b"x" * 2990),
+    length_prefixed(b"y" * 3500),
     b"\x01\x00\x00\x00\x01z",
     b"\x00\x00",
     b"",
@@ -190,6 +190,6 @@ def random_frames(rng: random.Random) -> bytes:
     for _ in range(rng.randint(1, 8)):
         size = rng.choice((0, 1, 4, 5, 6, 8, 9, 40))
         kind = rng.choice((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 1, rng.randrange(256)))
-        out += f.head_of(size, kind, rng.randrange(256), rng.choice((0, 1, 1, 3, 5, 2, 1 << 31 | 1)))
+        out += f.frame_header(size, kind, rng.randrange(256), rng.choice((0, 1, 1, 3, 5, 2, 1 << 31 | 1)))
         out += rng.randbytes(size)
     return bytes(out)

@@ -31,6 +31,29 @@ OURS: dict[str, Any] = {
             ],
         },
         {
+            "kind": "amd",
+            "name": "d",
+            "hostRoot": "/nowhere",
+            "devRoot": "/",
+            "ways": ["cdi-cri"],
+            "cdi": {"directory": "/var/run/cdi", "vendor": "amd.com", "annotationPrefix": "cdi.k8s.io/"},
+            "health": {"checks": ["kfd"], "tolerated": {"umc": 2}, "exporter": "/x.sock"},
+            "poll": "5s",
+            "deadline": "20s",
+        },
+        {
+            "kind": "paths",
+            "name": "e",
+            "devices": [
+                {"preset": "kvm"},
+                {"pci": {"vendor": "8086", "device": "0b30"}, "name": "{name}"},
+                {"rdma": {"per": "port"}},
+                {"sysfs": {"class": ["tty"], "together": True}},
+                {"bundle": {"name": "uart", "groups": [{"usb": [{"vendor": "0403", "product": "6001"}]}]}},
+                {"tree": {"matches": [{"match": "^tty", "count": 2}]}},
+            ],
+        },
+        {
             "kind": "nvidia",
             "name": "c",
             "discovery": "auto",
@@ -187,6 +210,12 @@ NVIDIA: dict[str, Any] = {
     "imex": {"channelIDs": [0], "required": False},
 }
 VOLCANO: dict[str, Any] = {"version": "v1beta1", "flags": {"GPUStrategy": "share", "GPUMemoryFactor": 1}}
+GKE: dict[str, Any] = {
+    "GPUPartitionSize": "3g.20gb",
+    "MaxTimeSharedClientsPerGPU": 0,
+    "GPUSharingConfig": {"GPUSharingStrategy": "time-sharing", "MaxSharedClientsPerGPU": 4},
+    "HealthCriticalXid": [48, 79],
+}
 KUBECONFIG: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Config",
@@ -219,3 +248,36 @@ KUBECONFIG: dict[str, Any] = {
     ],
     "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "n"}}],
 }
+
+GENERIC: dict[str, Any] = {
+    "domain": "example.org",
+    "listen": "127.0.0.1:0",
+    "log-level": "debug",
+    "plugin-directory": "/plugins",
+    "devices": [
+        {
+            "name": "capture",
+            "groups": [
+                {
+                    "count": 2,
+                    "paths": [
+                        {
+                            "path": "/dev/video[0-9]*",
+                            "mountPath": "/dev/cameras/",
+                            "permissions": "rw",
+                            "limit": 2,
+                            "optional": True,
+                        },
+                        {"path": "/etc/cameras", "type": "Mount", "readOnly": True},
+                    ],
+                },
+                {"usb": [{"vendor": "1050", "product": "0407", "serial": "51"}]},
+            ],
+        }
+    ],
+}
+
+SMARTER: list[dict[str, Any]] = [
+    {"devicematch": "^video[0-9]*$", "nummaxdevices": 10},
+    {"devicematch": "nvidia-gpu", "nummaxdevices": 1},
+]

@@ -1,4 +1,5 @@
-"""Fuzzes everything that others write to: RPCs, configuration, fleets, pod-resources answers, control lines.
+"""Fuzzes everything that others write to: RPCs, configuration, config files of other systems, fleets, sysfs, answers of
+pod-resources, control lines, HTTP.
 
     python -m tests.fuzz.surface --cases 100000 [--seed N] [--target NAME]
     python -m tests.fuzz.surface --seed N --only rpc:123     one case again, after those of its block
@@ -20,19 +21,27 @@ from collections.abc import Callable
 from tests.fuzz.targets import Target, promise
 from tests.fuzz.targets.config import ConfigTarget
 from tests.fuzz.targets.control import ControlTarget
+from tests.fuzz.targets.extender import ExtenderTarget
+from tests.fuzz.targets.foreign import ForeignTarget
+from tests.fuzz.targets.http import HttpTarget
 from tests.fuzz.targets.podresources import PodResourcesTarget
 from tests.fuzz.targets.rpc import RpcTarget
 from tests.fuzz.targets.sim import SimTarget
+from tests.fuzz.targets.sysfs import SysfsTarget
 
 HANG_S = 30.0
 SAY_EVERY_S = 5.0
 # Name -> how to make it, and its part of the cases.
 TARGETS: dict[str, tuple[Callable[[], Target], float]] = {
     "rpc": (RpcTarget, 0.40),
-    "config": (ConfigTarget, 0.15),
+    "config": (ConfigTarget, 0.10),
+    "foreign": (ForeignTarget, 0.05),
     "sim": (SimTarget, 0.15),
-    "podresources": (PodResourcesTarget, 0.20),
+    "sysfs": (SysfsTarget, 0.005),
+    "podresources": (PodResourcesTarget, 0.15),
     "control": (ControlTarget, 0.10),
+    "http": (HttpTarget, 0.05),
+    "extender": (ExtenderTarget, 0.05),
 }
 
 

@@ -24,10 +24,10 @@ from fairlead.wire import deviceplugin as dp
 from fairlead.wire import frames as f
 from fairlead.wire.grpc import request_block
 from fairlead.wire.limits import Limits
-from fairlead.wire.link import Link
-from fairlead.wire.rpc_client import ClientLink
+from fairlead.wire.protocol import Http2Protocol
+from fairlead.wire.rpc_client import ClientProtocol
 from fairlead.wire.rpc_server import Server
-from fairlead.wire.serving import ServerLink
+from fairlead.wire.server_protocol import ServerProtocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,7 +47,6 @@ LIMITS = Limits(
     connection_window_bytes=70_000,
     resets=5,
     idle_frames=12,
-    unread_messages=2,
 )
 HANG_S = 20.0
 SETTLE_EVERY = 50
@@ -123,7 +122,7 @@ class Fuzzer:
             {dp.ALLOCATE: allocate, dp.PRE_START_CONTAINER: prepare, dp.LIST_AND_WATCH: watch},
             limits=LIMITS,
         )
-        self.links: weakref.WeakSet[Link] = weakref.WeakSet()
+        self.protocols: weakref.WeakSet[Http2Protocol] = weakref.WeakSet()
         self.failed_connections = 0
 
     async def run_case(self, number: int) -> None:
@@ -133,52 +132,52 @@ class Fuzzer:
             data = (f.PREFACE if serving else b"") + f.settings({}) + random_frames(rng)
         else:
             data = damage(rng, client_bytes(rng) if serving else server_bytes(rng))
-        link: Link = ServerLink(self.server) if serving else ClientLink(LIMITS)
-        self.links.add(link)
+        protocol: Http2Protocol = ServerProtocol(self.server) if serving else ClientProtocol(LIMITS)
+        self.protocols.add(protocol)
         sink = Sink()
-        link.connection_made(sink)
-        if isinstance(link, ClientLink):
-            self._call(link, rng)
-        await self._feed(link, sink, data, rng)
-        self._check(link, sink)
-        link.connection_lost(None)
-        promise(not link.calls, "a call outlived its connection")  # type: ignore[attr-defined]  # both kinds have it
-        if isinstance(link, ClientLink) and link.ready.done():
-            link.ready.exception()  # seen, so that asyncio does not complain
-        self.failed_connections += link.http.failed
+        protocol.connection_made(sink)
+        if isinstance(protocol, ClientProtocol):
+            self._call(protocol, rng)
+        await self._feed(protocol, sink, data, rng)
+        self._check(protocol, sink)
+        protocol.connection_lost(None)
+        promise(not protocol.calls, "a call outlived its connection")  # type: ignore[attr-defined]  # both kinds have it
+        if isinstance(protocol, ClientProtocol) and protocol.ready.done():
+            protocol.ready.exception()  # seen, so that asyncio does not complain
+        self.failed_connections += protocol.http.failed
 
-    def _call(self, link: ClientLink, rng: random.Random) -> None:
+    def _call(self, protocol: ClientProtocol, rng: random.Random) -> None:
         for _ in range(rng.randint(0, 3)):
-            opening = link.open(request_block("/v1beta1.DevicePlugin/Allocate", "localhost", None), b"x" * 50)
+            opening = protocol.open(request_block("/v1beta1.DevicePlugin/Allocate", "localhost", None), b"x" * 50)
             try:
                 opening.send(None)
             except StopIteration:
                 continue
             opening.close()
 
-    async def _feed(self, link: Link, sink: Sink, data: bytes, rng: random.Random) -> None:
+    async def _feed(self, protocol: Http2Protocol, sink: Sink, data: bytes, rng: random.Random) -> None:
         pieces = rng.choice((1, 1, 2, 5))
         cuts = sorted(rng.randrange(len(data) + 1) for _ in range(pieces - 1))
         for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
             if sink.over:
                 return
-            link.data_received(data[start:stop])
-            if isinstance(link, ServerLink) and link.calls and rng.random() < 0.3:
+            protocol.data_received(data[start:stop])
+            if isinstance(protocol, ServerProtocol) and protocol.calls and rng.random() < 0.3:
                 await asyncio.sleep(0)
 
-    def _check(self, link: Link, sink: Sink) -> None:
-        http = link.http
+    def _check(self, protocol: Http2Protocol, sink: Sink) -> None:
+        http = protocol.http
         promise(len(http.streams) <= max(LIMITS.concurrent_streams, 8), "more streams than the limit")
         promise(len(http._rest) <= f.DEFAULT_FRAME_BYTES + f.HEADER_BYTES, "more than a frame is held")
         queued = sum(stream.queued_bytes for stream in http.streams.values())
-        promise(queued == http.flow.queued_bytes, "the queue's size is wrong")
+        promise(queued == http.sending.queued_bytes, "the queue's size is wrong")
         promise(queued <= LIMITS.queue_bytes, "the queue is over its limit")
-        if isinstance(link, ServerLink):
-            promise(0 <= link.request_bytes <= LIMITS.request_bytes, "requests are over their limit")
-        self._check_output(link, bytes(sink.written))
+        if isinstance(protocol, ServerProtocol):
+            promise(0 <= protocol.request_bytes <= LIMITS.request_bytes, "requests are over their limit")
+        self._check_output(protocol, bytes(sink.written))
 
-    def _check_output(self, link: Link, out: bytes) -> None:
-        if not link.http.server:
+    def _check_output(self, protocol: Http2Protocol, out: bytes) -> None:
+        if not protocol.http.server:
             promise(out.startswith(f.PREFACE), "the client did not begin with the preface")
             out = out[len(f.PREFACE) :]
         at, kinds, ended = 0, set(), set()
@@ -192,8 +191,8 @@ class Fuzzer:
                 ended.add(stream)
         promise(at == len(out), "the last frame sent is incomplete")
         # A client whose server said goodbye has closed already when it finds the fault behind the goodbye.
-        gone = not link.http.server and link.http.peer_going_away
-        promise(not link.http.failed or gone or f.GOAWAY in kinds, "a connection failed without GOAWAY")
+        gone = not protocol.http.server and protocol.http.peer_going_away
+        promise(not protocol.http.failed or gone or f.GOAWAY in kinds, "a connection failed without GOAWAY")
 
     async def settle(self) -> None:
         for _ in range(20):
@@ -201,7 +200,7 @@ class Fuzzer:
                 break
             await asyncio.sleep(0)
         promise(not self.server.tasks, "a task outlived its call")
-        promise(not self.server.links, "the server still counts a connection")
+        promise(not self.server.protocols, "the server still counts a connection")
 
 
 async def fuzz(seed: int, numbers: range, *, loud: bool) -> int:
@@ -225,7 +224,7 @@ async def fuzz(seed: int, numbers: range, *, loud: bool) -> int:
     await fuzzer.settle()
     faulthandler.cancel_dump_traceback_later()
     gc.collect()
-    promise(len(fuzzer.links) <= 1, f"{len(fuzzer.links)} connections are still in memory")
+    promise(len(fuzzer.protocols) <= 1, f"{len(fuzzer.protocols)} connections are still in memory")
     return fuzzer.failed_connections
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LINE_BYTES = 64 << 20  # a list of devices as JSON is one line
+PATIENCE_S = 40.0  # 20 MiB of lists take 10 s on a busy machine
 SLACK_S = 10.0  # the program bounds its own operations; this bound is for a program that hangs
 
 
@@ -61,7 +62,7 @@ class GoKubelet:
             await process.wait()
         await reader
 
-    async def ask(self, op: str, *, timeout_s: float = 10.0, **fields: Any) -> Any:
+    async def ask(self, op: str, *, timeout_s: float = PATIENCE_S, **fields: Any) -> Any:
         """The result of one operation; GoError when it failed."""
         if self._process is None or self._process.stdin is None:
             raise RuntimeError("the Go kubelet is not running")

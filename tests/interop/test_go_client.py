@@ -32,7 +32,7 @@ def built() -> None:
     build_or_skip("kubeletclient")
 
 
-def device_list(total_bytes: int) -> dp.ListAndWatchResponse:
+def encode_list(total_bytes: int) -> dp.ListAndWatchResponse:
     """A list whose message has at most this size, and less than one device below it."""
     one = dp.ListAndWatchResponse(devices=(dp.Device(id=f"{0:050}", health=dp.HEALTHY),))
     count = total_bytes // len(encode(one))
@@ -45,7 +45,7 @@ def device_list(total_bytes: int) -> dp.ListAndWatchResponse:
 class Plugin:
     """Handlers that do what a test asks for, chosen by the first device id of the request."""
 
-    lists: list[dp.ListAndWatchResponse] = field(default_factory=lambda: [device_list(600)])
+    lists: list[dp.ListAndWatchResponse] = field(default_factory=lambda: [encode_list(600)])
     response: dp.ContainerAllocateResponse = field(
         default_factory=lambda: dp.ContainerAllocateResponse(envs={"VISIBLE": "0"})
     )
@@ -55,7 +55,6 @@ class Plugin:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     streams_ended: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
-    time_left_s: float | None = None
 
     def handlers(self) -> dict[Any, Any]:
         return {
@@ -99,7 +98,6 @@ class Plugin:
         return dp.AllocateResponse(container_responses=(self.response,))
 
     async def pre_start(self, request: dp.PreStartContainerRequest, call: Call) -> dp.PreStartContainerResponse:
-        self.time_left_s = call.time_left_s()
         self.held.set()
         try:
             await self.release.wait()
@@ -187,7 +185,7 @@ async def test_numa_nodes_arrive_with_the_list() -> None:
 
 
 async def test_a_list_just_under_four_mebibytes_arrives_whole() -> None:
-    big = device_list(FOUR_MIB)
+    big = encode_list(FOUR_MIB)
     async with playing(Plugin(lists=[big])) as scene:
         listed = await scene.ask("listed")
     assert (listed["devices"], listed["bytes"]) == (len(big.devices), len(encode(big)))
@@ -195,7 +193,7 @@ async def test_a_list_just_under_four_mebibytes_arrives_whole() -> None:
 
 
 async def test_a_list_over_four_mebibytes_ends_the_stream_and_nothing_else() -> None:
-    async with playing(Plugin(lists=[device_list(FOUR_MIB + 200)])) as scene:
+    async with playing(Plugin(lists=[encode_list(FOUR_MIB + 200)])) as scene:
         with pytest.raises(GoError) as caught:
             await scene.ask("listed")
         assert caught.value.code == "ResourceExhausted"
@@ -203,21 +201,21 @@ async def test_a_list_over_four_mebibytes_ends_the_stream_and_nothing_else() -> 
 
 
 async def test_many_frames_arrive_in_order() -> None:
-    lists = [device_list(100 * index) for index in range(1, 200)]
+    lists = [encode_list(100 * index) for index in range(1, 200)]
     async with playing(Plugin(lists=lists)) as scene:
         listed = await scene.ask("listed", frames=len(lists))
     assert (listed["frames"], listed["devices"]) == (len(lists), len(lists[-1].devices))
 
 
 async def test_every_stream_gets_the_whole_list() -> None:
-    big = device_list(1 << 20)
+    big = encode_list(1 << 20)
     async with playing(Plugin(lists=[big])) as scene:
         seen = await asyncio.gather(*(scene.ask("watch") for _ in range(5)))
     assert [each["devices"] for each in seen] == [len(big.devices)] * 5
 
 
 async def test_calls_are_answered_while_a_large_list_is_on_its_way() -> None:
-    async with playing(Plugin(lists=[device_list(FOUR_MIB)] * 5)) as scene:
+    async with playing(Plugin(lists=[encode_list(FOUR_MIB)] * 5)) as scene:
         watching = asyncio.create_task(scene.ask("watch", frames=5))
         done = await scene.allocate("0", count=200)
         assert done["spread"]["errors"] == 0
@@ -242,8 +240,6 @@ async def test_a_deadline_reaches_the_handler_and_ends_it(scene: Scene) -> None:
         await scene.ask("prestart", ids=["0"], deadline_s=0.2)
     assert caught.value.code == "DeadlineExceeded"
     await scene.plugin.cancelled.wait()
-    assert scene.plugin.time_left_s is not None
-    assert 0 < scene.plugin.time_left_s <= 0.2
 
 
 async def test_a_cancelled_call_cancels_its_handler(scene: Scene) -> None:
@@ -251,7 +247,6 @@ async def test_a_cancelled_call_cancels_its_handler(scene: Scene) -> None:
         await scene.ask("prestart", ids=["0"], cancel_s=0.1)
     assert caught.value.code == "Canceled"
     await scene.plugin.cancelled.wait()
-    assert scene.plugin.time_left_s is None  # no deadline was set
     assert (await scene.allocate("0"))["spread"]["count"] == 1
 
 

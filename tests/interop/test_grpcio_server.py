@@ -12,7 +12,7 @@ import pytest
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as pb
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.proto import encode
-from fairlead.wire.rpc import MAX_MESSAGE_BYTES, Channel, Limits, Method, RpcError, Status
+from fairlead.wire.rpc import MAX_MESSAGE_BYTES, Channel, Method, RpcError, Status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,8 +34,6 @@ class Plugin:
         self.time_left_s: float | None = None
         self.started = asyncio.Event()
         self.ended = asyncio.Event()
-        self.listings: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.sent = 0
 
     async def allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:
         ids = list(request.container_requests[0].devices_ids)
@@ -50,15 +48,6 @@ class Plugin:
             finally:
                 self.ended.set()
         return pb.AllocateResponse(container_responses=[pb.ContainerAllocateResponse(envs={"DEVICES": ",".join(ids)})])
-
-    async def watch(self, _request: object, _context: object) -> AsyncIterator[bytes]:
-        self.started.set()
-        try:
-            while (listing := await self.listings.get()) is not None:
-                yield listing
-                self.sent += 1
-        finally:
-            self.ended.set()
 
 
 @pytest.fixture
@@ -77,7 +66,6 @@ async def server(plugin: Plugin, tmp_path: Path) -> AsyncIterator[grpc.aio.Serve
                     "Allocate": grpc.unary_unary_rpc_method_handler(
                         plugin.allocate, pb.AllocateRequest.FromString, pb.AllocateResponse.SerializeToString
                     ),
-                    "ListAndWatch": grpc.unary_stream_rpc_method_handler(plugin.watch),
                 },
             ),
         )
@@ -139,62 +127,19 @@ async def test_cancelling_the_task_cancels_the_call(channel: Channel, plugin: Pl
     assert not channel.closed
 
 
-async def test_a_stream_is_read_to_its_end(channel: Channel, plugin: Plugin) -> None:
-    for name in ("one", "two"):
-        plugin.listings.put_nowait(encode(dp.ListAndWatchResponse((dp.Device(name, dp.HEALTHY),))))
-    plugin.listings.put_nowait(None)
-    seen = [listing.devices[0].id async for listing in channel.stream(dp.LIST_AND_WATCH, dp.Empty(), timeout_s=30)]
-    assert seen == ["one", "two"]
-
-
-async def test_closing_a_stream_cancels_it(channel: Channel, plugin: Plugin) -> None:
-    plugin.listings.put_nowait(encode(dp.ListAndWatchResponse()))
-    stream = channel.stream(dp.LIST_AND_WATCH, dp.Empty())
-    assert await anext(stream) == dp.ListAndWatchResponse()
-    await stream.aclose()
-    await plugin.ended.wait()
-
-
-async def test_a_streams_deadline_ends_it(channel: Channel, plugin: Plugin) -> None:
-    stream = channel.stream(dp.LIST_AND_WATCH, dp.Empty(), timeout_s=0.1)
-    with pytest.raises(RpcError) as caught:
-        await anext(stream)
-    assert caught.value.status is Status.DEADLINE_EXCEEDED
-    await plugin.ended.wait()
-
-
 @pytest.mark.parametrize(("extra", "status"), [(0, None), (1, Status.RESOURCE_EXHAUSTED)])
 async def test_an_answer_may_have_four_mebibytes_and_no_more(
-    channel: Channel, plugin: Plugin, extra: int, status: Status | None
+    channel: Channel, extra: int, status: Status | None
 ) -> None:
-    frame = len(encode(dp.ListAndWatchResponse((dp.Device("x" * 4_000_000),)))) - 4_000_000
-    listing = encode(dp.ListAndWatchResponse((dp.Device("x" * (MAX_MESSAGE_BYTES - frame + extra)),)))
-    assert len(listing) == MAX_MESSAGE_BYTES + extra
-    plugin.listings.put_nowait(listing)
-    stream = channel.stream(dp.LIST_AND_WATCH, dp.Empty())
+    whole = dp.AllocateResponse((dp.ContainerAllocateResponse(envs={"DEVICES": "x" * 4_000_000}),))
+    name = "x" * (MAX_MESSAGE_BYTES - len(encode(whole)) + 4_000_000 + extra)
     if status is None:
-        assert len((await anext(stream)).devices) == 1
+        answer = await channel.unary(dp.ALLOCATE, asking(name))
+        assert len(encode(answer)) == MAX_MESSAGE_BYTES
     else:
         with pytest.raises(RpcError) as caught:
-            await anext(stream)
+            await channel.unary(dp.ALLOCATE, asking(name))
         assert caught.value.status is status
-    await stream.aclose()
-
-
-async def test_a_slow_reader_holds_the_server_back(server: grpc.aio.Server, plugin: Plugin, tmp_path: Path) -> None:
-    listing = encode(dp.ListAndWatchResponse((dp.Device("x" * 100_000),)))
-    for _ in range(200):
-        plugin.listings.put_nowait(listing)
-    plugin.listings.put_nowait(None)
-    limits = Limits(stream_window_bytes=65_535, connection_window_bytes=65_535, unread_messages=2)
-    channel = await Channel.connect(f"{tmp_path}/p.sock", timeout_s=10, limits=limits)
-    stream = channel.stream(dp.LIST_AND_WATCH, dp.Empty())
-    await anext(stream)
-    # Another call goes through while the stream waits, and the server has not been let run ahead by much.
-    await channel.unary(dp.ALLOCATE, asking("a"))
-    assert plugin.sent < 100
-    assert len([listing async for listing in stream]) == 199
-    await channel.close()
 
 
 async def test_a_server_that_stops_is_unavailable(channel: Channel, server: grpc.aio.Server, plugin: Plugin) -> None:

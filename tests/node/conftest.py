@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.node import verdict
+from tests.node import charted, runtime, verdict
 from tests.node.cluster import Cluster
 from tests.node.daemon import Fairlead
 from tests.node.rig import needs, process
 from tests.node.rig import node as rig
+from tests.node.rig.api import Api
+from tests.node.rig.images import load
 from tests.node.rig.node import start_kubelet
 from tests.node.rig.places import LOGS
 from tests.node.rig.steps import NodeMissingError
@@ -82,6 +84,20 @@ def cluster(node: None) -> Iterator[Cluster]:
         if not rig.is_up():
             start_kubelet()
         cluster.remove_pods()
+
+
+@pytest.fixture(scope="session")
+def image(node: None, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image that users deploy, known to the node by this name. Built once."""
+    load(runtime.make(tmp_path_factory.mktemp("image")))
+    return runtime.NAME
+
+
+@pytest.fixture
+def space(cluster: Cluster) -> Iterator[Api]:
+    """A namespace for releases of the chart."""
+    with charted.namespace(cluster) as api:
+        yield api
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.node.rig import house
+from tests.node.rig.places import NODE
 from tests.node.rig.steps import NodeFailedError, until
 
 END_S = 10.0
@@ -37,6 +38,7 @@ class Fairlead:
     def __init__(self, root: Path, config: dict[str, Any]) -> None:
         self.file = root / "fairlead.yaml"
         self.socket = root / "fairlead.sock"
+        self.began = 0.0  # the last start
         self._log = root / "fairlead.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.configure(config)
@@ -48,11 +50,11 @@ class Fairlead:
 
     def start(self) -> float:
         """Starts it, and answers when that was."""
-        began = time.time()
         self.run("-m", "fairlead", "run", "--config", str(self.file))
-        return began
+        return self.began
 
     def run(self, *words: str, env: dict[str, str] | None = None) -> None:
+        self.began = time.time()
         clean = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -76,6 +78,17 @@ class Fairlead:
             process.wait()
             raise NodeFailedError(f"fairlead did not end within {END_S:.0f} s of {with_signal.name}") from None
 
+    def send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait_end(self) -> int:
+        """Until it has ended by itself; its exit code."""
+        assert self._process is not None
+        code = self._process.wait(END_S * 3)
+        self._process = None
+        return code
+
     def order(self, *words: str) -> None:
         """`fairlead sim`: makes something happen to a simulated device."""
         command = [sys.executable, "-m", "fairlead", "sim", "--socket", str(self.socket), *words]
@@ -98,6 +111,15 @@ class Fairlead:
             return [at for fact in self.facts(event, **keys) if (at := when(fact)) >= after]
 
         return until(times, f"fairlead says {event} {keys}", look_s=0.02)[0]
+
+
+def run_node(kubeconfig: Path, *words: str) -> tuple[int, str, str]:
+    """`fairlead node`, for this node."""
+    env = {**os.environ, "KUBECONFIG": str(kubeconfig), "NODE_NAME": NODE}
+    done = subprocess.run(
+        [sys.executable, "-m", "fairlead", "node", *words], capture_output=True, text=True, check=False, env=env
+    )
+    return done.returncode, done.stdout, done.stderr
 
 
 def when(fact: dict[str, Any]) -> float:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 NEVER = float("inf")
+# The kubelet chooses ids, then asks for them: what came free in between, it did not choose from. On a loaded machine
+# that took over 100 ms.
+CHOICE_S = 1.0
 SEVERAL = "the units lie on several devices"
 _PIECE = re.compile(r"\S+ \((\d+)\)")
 
@@ -61,20 +64,34 @@ def room(cards: Mapping[str, int], stays: Iterable[Stay], at: float) -> dict[str
     """The free units of each card at a moment. What was being given back just then counts as held."""
     taken = Counter[str]()
     for stay in stays:
-        if stay.since < at < stay.until:
+        if stay.since < at < stay.until + CHOICE_S:
             taken[stay.card] += len(stay.ids)
     return {card: units - taken[card] for card, units in cards.items()}
 
 
-def unexplained(cards: Mapping[str, int], stays: Iterable[Stay], refusals: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Refusals for want of one card with so much room, although there was one."""
-    kept = list(stays)
+def unexplained(
+    cards: Mapping[str, int],
+    stays: Iterable[Stay],
+    refusals: Iterable[Mapping[str, Any]],
+    outages: Iterable[tuple[float, float]] = (),
+) -> list[str]:
+    """Refusals for want of one card with so much room, although there was one.
+
+    A kubelet that has just started does not yet name the pods that its checkpoint knows, and gives their units to no
+    other pod. What it was first seen not to name during an outage counts as held until the outage is over.
+    """
+    windows = list(outages)
+    kept = [replace(stay, until=_end(stay.until, windows)) for stay in stays]
     found = []
     for fact in refusals:
         free = room(cards, kept, _at(fact))
         if SEVERAL not in fact["reason"] or units_asked(fact["reason"]) <= max(free.values()):
             found.append(f"{fact['at']}: {fact['reason']}; there was room: {free}")
     return found
+
+
+def _end(until: float, outages: Iterable[tuple[float, float]]) -> float:
+    return max([until, *(end for begin, end in outages if begin <= until <= end)])
 
 
 def _at(fact: Mapping[str, Any]) -> float:

@@ -66,7 +66,10 @@ class Refused:
 
 
 class Load:
-    """`agrees`: whether a pod that runs and lies on these cards says so itself, where a scheduler writes it there."""
+    """`agrees`: whether a pod that runs and lies on these cards says so itself, where a scheduler writes it there.
+
+    `by_card`: the scheduler knows single cards, so that a pod waits when no card has room for it. Else it knows totals.
+    """
 
     def __init__(
         self,
@@ -74,11 +77,15 @@ class Load:
         resource: str,
         cards: Cards,
         agrees: Callable[[Any, set[str]], bool] = lambda _pod, _cards: True,
+        *,
+        by_card: bool = False,
     ) -> None:
         self._cluster = cluster
         self._resource = resource
-        self._cards = cards
+        self.cards = cards
         self._agrees = agrees
+        self._by_card = by_card
+        self._needs: dict[str, int] = {}  # of every pod: its containers together, or its init container
         self.sizes: dict[str, tuple[int, ...]] = {}  # of every pod that is not over
         self.ready: set[str] = set()
         self.let_go: set[str] = set()
@@ -95,7 +102,7 @@ class Load:
         """A pod with a container for each size. `init`: before them one that asks for so much, and ends."""
         parts = [shape(f"c{number}", {self._resource: size}, SCRIPT) for number, size in enumerate(sizes)]
         first = [shape("init", {self._resource: init}, "exit 0")] if init else []
-        self.sizes[name] = sizes
+        self.sizes[name], self._needs[name] = sizes, max(sum(sizes), init)
         # OnFailure: a kubelet that was killed while it started a container tries again. Who ends well stays ended.
         fixed = {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 20}
         self._cluster.start_pod(name, {}, containers=parts, initContainers=first, **fixed, **more)
@@ -158,7 +165,7 @@ class Load:
         pods = self.look()
         if pods is None:
             return ["the kubelet does not answer"]
-        free = self._cards.total - sum(len(stay.ids) for stay in self._open.values())
+        free, alive = self._free(), self._alive()
         found = []
         for name, sizes in self.sizes.items():
             pod = pods.get(name, {"spec": {}, "status": {}})
@@ -167,18 +174,40 @@ class Load:
             elif _is_ready(pod) and all((name, f"c{number}") in self._open for number in range(len(sizes))):
                 if not self._agrees(pod, self._places(name)):
                     found.append(f"{name} lies on {self._places(name)}, and says {pod['metadata'].get('annotations')}")
+                # A kubelet that was killed may have reported a container that has ended since.
+                if dead := [n for n in range(len(sizes)) if (name, f"c{n}") not in alive]:
+                    found.append(f"{name} is ready, and no process of its containers {dead} lives")
                 if name not in self.ready:
                     self.ready.add(name)
                     self.ran[sizes] += 1
-            elif pod["spec"].get("nodeName") or sum(sizes) <= free:
+            elif pod["spec"].get("nodeName") or self._needs[name] <= free:
                 found.append(f"{name} {sizes} of {free}: {pod['status']}")
         return found
+
+    def _free(self) -> int:
+        """The largest pod that the scheduler must find room for."""
+        free = dict(self.cards.units)
+        for card, pods in self.taken().items():
+            free[card] -= sum(pods.values())
+        return max(free.values()) if self._by_card else sum(free.values())
+
+    def taken(self) -> dict[str, dict[str, int]]:
+        """What each pod has of each card, by card. An init container's units are the pod's until it ends."""
+        found: dict[str, Counter[str]] = {}
+        for (name, _), stay in self._open.items():
+            pods = found.setdefault(stay.card, Counter())
+            pods[name] += len(stay.ids)
+        for pods in found.values():
+            # A pod that was made elsewhere needs what it has.
+            whole = {name: self._needs.get(name, pods[name]) for name in pods if len(self._places(name)) == 1}
+            pods.update({name: needs - pods[name] for name, needs in whole.items()})
+        return {card: dict(pods) for card, pods in found.items()}
 
     def _places(self, name: str) -> set[str]:
         return {stay.card for (pod, _), stay in self._open.items() if pod == name}
 
     def _alive(self) -> dict[Key, tuple[str, int]]:
-        found = {(one.pod, one.container): self._cards.told(one.env) for one in living()}
+        found = {(one.pod, one.container): self.cards.told(one.env) for one in living()}
         return {key: told for key, told in found.items() if told is not None}
 
     def _check(self, held: Mapping[Key, frozenset[str]], alive: Mapping[Key, tuple[str, int]]) -> None:
@@ -188,14 +217,14 @@ class Load:
         in_use = Counter[str]()
         for card, mib in alive.values():
             in_use[card] += mib
-        over = {card: mib for card, mib in in_use.items() if mib > self._cards.mib[card]}
+        over = {card: mib for card, mib in in_use.items() if mib > self.cards.mib[card]}
         assert not over, f"more is in use than there is: {over}; {alive}"
         for key in held.keys() & alive.keys():
             self._compare(key, held[key], alive[key])
 
     def _compare(self, key: Key, ids: frozenset[str], told: tuple[str, int]) -> None:
-        places = {self._cards.card_of(name) for name in ids}
-        assert (places, len(ids) * self._cards.unit_mib) == ({told[0]}, told[1]), f"{key} holds {ids}, was told {told}"
+        places = {self.cards.card_of(name) for name in ids}
+        assert (places, len(ids) * self.cards.unit_mib) == ({told[0]}, told[1]), f"{key} holds {ids}, was told {told}"
 
     def _agree(self) -> None:
         """All three witnesses, of each container of each pod that runs."""
@@ -221,7 +250,7 @@ class Load:
                 del self._open[key]
         for key, ids in held.items():
             if key not in self._open:
-                stay = Stay(self._cards.card_of(min(ids)), ids, now)
+                stay = Stay(self.cards.card_of(min(ids)), ids, now)
                 self._open[key] = stay
                 self.stays.append(stay)
 
@@ -236,6 +265,11 @@ class Load:
             raise NodeFailedError(f"pod {name} is over, and nobody ended it: {status}")
         if pod is not None:
             Pod(self._cluster.api, name).delete()
+
+    @property
+    def outages(self) -> list[tuple[float, float]]:
+        """From when to when the plugin or the kubelet was away."""
+        return [(begin, end) for begin, end in self._away]
 
     def is_away(self, refused: Refused) -> bool:
         """Whether the kubelet refused it because the plugin or the kubelet was away."""

@@ -102,7 +102,7 @@ def machine(driver: Driver) -> Iterator[Machine]:
     directory = Path(tempfile.mkdtemp(prefix="node-gpus-"))
     try:
         with driver.installed(directory / "node") as node:
-            _make_harmless(node.root / "dev")
+            make_harmless(node.root / "dev")
             inside = {
                 **nvidia_plugin().files,
                 CDI: settings.CDI,
@@ -128,7 +128,7 @@ def wait_served(cluster: Cluster, resource: str, count: int) -> None:
     cluster.wait_numbers(resource, count, count, after=listed)
 
 
-def _make_harmless(dev: Path) -> None:
+def make_harmless(dev: Path) -> None:
     """The nodes read zeros: with the driver's own numbers a machine with real GPUs would hand those out."""
     for path in dev.rglob("nvidia*"):
         if path.is_char_device():

@@ -24,10 +24,10 @@ class _Pair:
 
 
 class Relay:
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, at: tuple[str, int] = (HOST, 0)) -> None:
         self._target = port
         self._pairs: list[_Pair] = []
-        self._listener = socket.create_server((HOST, 0))
+        self._listener = socket.create_server(at)
         self.port = self._listener.getsockname()[1]
         self._start(self._accept)
 

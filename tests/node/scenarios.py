@@ -117,7 +117,7 @@ SCENARIOS = (
     ),
     Scenario(
         16,
-        "a plugin that does not tell its options is refused",
+        "a plugin that does not answer GetDevicePluginOptions is refused",
         ("test_broken::test_a_plugin_that_does_not_tell_its_options_is_refused",),
         ("C06",),
     ),
@@ -164,7 +164,7 @@ SCENARIOS = (
     ),
     Scenario(
         23,
-        "the status of a pod tells the health of its device",
+        "the status of a pod shows the health of its device",
         ("test_health::test_the_pods_status_tells_the_health_of_its_device",),
     ),
     Scenario(
@@ -174,7 +174,7 @@ SCENARIOS = (
     ),
     Scenario(
         29,
-        "no NUMA node is told where none is known, before and after a kubelet restart",
+        "the list names no NUMA node where none is known, before and after a kubelet restart",
         ("test_registration::test_the_numa_node_is_told_only_where_it_is_known",),
     ),
     Scenario(

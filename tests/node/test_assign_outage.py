@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from fairlead.observe.control import ask
 from tests.node.account import Account
+from tests.node.assign_runs import MIB, TOTAL, UNITS, Command, Run, Shape, rules
 from tests.node.assigner import DIALECTS
 from tests.node.cluster import Cluster
 from tests.node.conftest import Measure
@@ -25,7 +26,6 @@ from tests.node.rig import process
 from tests.node.rig.node import start_apiserver, stop_apiserver
 from tests.node.rig.places import NODE, ports
 from tests.node.rig.steps import until
-from tests.node.test_assign import MIB, TOTAL, UNITS, Command, Run, Shape, rules
 from tests.nvml import Driver, gpus
 from tests.nvml.library import compiled_or_skip
 

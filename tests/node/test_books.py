@@ -77,3 +77,14 @@ def test_a_grant_that_was_over_before_anybody_looked_counts_until_the_next_look(
     refusal = {"at": "1970-01-01T00:01:52+00:00", "reason": f"{SEVERAL}: a (5), b (2)"}
     assert unexplained(CARDS.units, [seen, lost], [refusal]) == []
     assert len(unexplained(CARDS.units, [seen], [refusal])) == 1
+
+
+def test_what_ended_while_the_kubelet_was_away_counts_as_held_until_it_is_back():
+    """It frees the units of its checkpoint when it has heard of its pods from the API server, and not before."""
+    ended = Stay("a", frozenset(f"a-{number}" for number in range(25)), 100.0, until=110.0)
+    refusal = {"at": "1970-01-01T00:01:52+00:00", "reason": f"{SEVERAL}: a (5), b (3)"}
+    outages = [(108.0, 115.0)]
+    assert len(unexplained(CARDS.units, [ended], [refusal])) == 1
+    assert unexplained(CARDS.units, [ended], [refusal], outages) == []
+    later = {**refusal, "at": "1970-01-01T00:01:57+00:00"}
+    assert len(unexplained(CARDS.units, [ended], [later], outages)) == 1

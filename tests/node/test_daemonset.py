@@ -5,83 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fairlead.backends.sim.backend import devices_env
-from tests.node import runtime
 from tests.node.cluster import Cluster
 from tests.node.daemon import HEALTH
+from tests.node.deployed import SETS, SPACE, has_account, is_gone, manifest, pods, wait_rolled_out
 from tests.node.rig.api import Api, RefusedError
-from tests.node.rig.images import load
 from tests.node.rig.node import start_kubelet, stop_kubelet
-from tests.node.rig.places import INSIDE
 from tests.node.rig.steps import until
+from tests.node.traffic import Traffic
 
-SPACE = "fairlead"
 GPU = "example.com/deployed"
-SETS = f"/apis/apps/v1/namespaces/{SPACE}/daemonsets"
-PODS = f"/api/v1/namespaces/{SPACE}/pods"
+COUNT = 16  # short pods hold devices for a moment after their end
 PATCH = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 CONFIG = {
-    "backends": [{"kind": "sim", "fleet": {"name": "deployed", "devices": [{"count": 4, "id": "deployed-{i}"}]}}],
+    "backends": [{"kind": "sim", "fleet": {"name": "deployed", "devices": [{"count": COUNT, "id": "deployed-{i}"}]}}],
     "rules": [{"resource": GPU}],
     "health": HEALTH,
 }
 
 
-def manifest() -> dict[str, Any]:
-    """No capability, no privilege, a read-only root, no account of its own: two directories of the host are enough."""
-    host = {"plugins": INSIDE / "device-plugins", "pod-resources": INSIDE / "pod-resources"}
-    volumes: list[dict[str, Any]] = [{"name": name, "hostPath": {"path": str(path)}} for name, path in host.items()]
-    mounts: list[dict[str, Any]] = [{"name": name, "mountPath": str(path)} for name, path in host.items()]
-    volumes += [{"name": "config", "configMap": {"name": "fairlead"}}, {"name": "run", "emptyDir": {}}]
-    mounts += [{"name": "config", "mountPath": "/etc/fairlead"}, {"name": "run", "mountPath": "/run/fairlead"}]
-    container = {
-        "name": "fairlead",
-        "image": runtime.NAME,
-        "imagePullPolicy": "Never",
-        "volumeMounts": mounts,
-        "readinessProbe": {
-            "exec": {"command": [f"/{runtime.PYTHON}", "-m", "fairlead", "status"]},
-            "periodSeconds": 1,
-            "timeoutSeconds": 10,
-        },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    labels = {"app": "fairlead"}
-    spec = {"containers": [container], "volumes": volumes, "automountServiceAccountToken": False}
-    template = {"metadata": {"labels": labels}, "spec": {**spec, "tolerations": [{"operator": "Exists"}]}}
-    return {"metadata": {"name": "fairlead"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
-
-
-def pods(api: Api) -> list[Any]:
-    return list(api.get(PODS)["items"])
-
-
-def wait_rolled_out(api: Api) -> None:
-    def done() -> bool:
-        one = api.get(f"{SETS}/fairlead")
-        status = one["status"]
-        fresh = status.get("observedGeneration") == one["metadata"]["generation"]
-        return bool(fresh and status.get("updatedNumberScheduled") == 1 and status.get("numberReady") == 1)
-
-    until(lambda: done() and len(pods(api)) == 1, "the DaemonSet is rolled out", 90.0)
-
-
 @pytest.fixture
-def deployed(cluster: Cluster, tmp_path: Path) -> Iterator[Api]:
+def deployed(cluster: Cluster, image: str) -> Iterator[Api]:
     api = cluster.api
-    load(runtime.make(tmp_path))
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": SPACE}})
     try:
-        until(lambda: _has_account(api), "the namespace has its account")
+        until(lambda: has_account(api), "the namespace has its account")
         text = {"fairlead.yaml": json.dumps(CONFIG)}
         api.call("POST", f"/api/v1/namespaces/{SPACE}/configmaps", {"metadata": {"name": "fairlead"}, "data": text})
         api.call("POST", SETS, manifest())
@@ -91,11 +43,11 @@ def deployed(cluster: Cluster, tmp_path: Path) -> Iterator[Api]:
         for path in (f"{SETS}/fairlead", f"/api/v1/namespaces/{SPACE}"):
             with suppress(RefusedError):
                 api.call("DELETE", path)
-        until(lambda: _is_gone(api), "the namespace is gone", 90.0)
+        until(lambda: is_gone(api), "the namespace is gone", 90.0)
 
 
 def test_a_daemonset_serves_pods_through_a_rolling_update_and_a_kubelet_restart(cluster: Cluster, deployed: Api):
-    cluster.wait_numbers(GPU, 4, 4)
+    cluster.wait_numbers(GPU, COUNT, COUNT)
     pod = cluster.run_pod("guest", {GPU: 2}, hostNetwork=False)
     held, instance = cluster.ids(pod), pod.container()["containerID"]
     assert pod.env()[devices_env(GPU)] == ",".join(held)
@@ -106,26 +58,36 @@ def test_a_daemonset_serves_pods_through_a_rolling_update_and_a_kubelet_restart(
     wait_rolled_out(deployed)
     (after,) = pods(deployed)
     assert after["metadata"]["name"] != before["metadata"]["name"]
-    cluster.wait_offered(GPU, 4)
+    cluster.wait_offered(GPU, COUNT)
 
     stop_kubelet()
     start_kubelet()
-    cluster.wait_offered(GPU, 4)
+    cluster.wait_offered(GPU, COUNT)
     (same,) = pods(deployed)
     assert same["metadata"]["name"] == after["metadata"]["name"]
     assert same["status"]["containerStatuses"][0]["restartCount"] == 0
     assert (cluster.ids(pod), pod.container()["containerID"]) == (held, instance)
 
 
-def _has_account(api: Api) -> bool:
-    with suppress(RefusedError):
-        return bool(api.get(f"/api/v1/namespaces/{SPACE}/serviceaccounts/default"))
-    return False
-
-
-def _is_gone(api: Api) -> bool:
-    try:
-        api.get(f"/api/v1/namespaces/{SPACE}")
-    except RefusedError as refused:
-        return refused.code == 404
-    return False
+def test_an_update_with_a_surge_takes_over_and_refuses_no_pod(cluster: Cluster, deployed: Api):
+    cluster.wait_numbers(GPU, COUNT, COUNT)
+    tenant = cluster.run_pod("tenant", {GPU: 1}, hostNetwork=False)
+    held, instance = cluster.ids(tenant), tenant.container()["containerID"]
+    container = {
+        "name": "fairlead",
+        "env": [{"name": "FAIRLEAD_TAKE_OVER", "value": "true"}],
+        "readinessProbe": {"exec": {"command": ["fairlead", "status", "--check"]}},
+    }
+    surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    change = {"updateStrategy": surge, "template": {"spec": {"containers": [container]}}}
+    # The pods of the fixture hand over to the first that may take over.
+    with Traffic(cluster, {GPU: 1}, straight=True) as traffic:
+        for release in ("2", "3"):
+            change["template"]["metadata"] = {"annotations": {"example.com/release": release}}  # type: ignore[index]
+            deployed.call("PATCH", f"{SETS}/fairlead", {"spec": change}, STRATEGIC)
+            wait_rolled_out(deployed)
+        traffic.wait_more(2)
+    assert traffic.refused() == []
+    assert (cluster.ids(tenant), tenant.container()["containerID"]) == (held, instance)
+    (pod,) = pods(deployed)
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0

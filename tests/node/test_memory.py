@@ -12,7 +12,7 @@ from itertools import accumulate, count
 from typing import Any
 
 from fairlead.model.names import DeviceId
-from fairlead.policy.memory import MIB, read_id, short_name
+from fairlead.policy.offering.memory import MIB, read_id, short_name
 from tests.node.cluster import POD_S, Cluster
 from tests.node.conftest import Measure
 from tests.node.daemon import HEALTH, Fairlead
@@ -114,7 +114,7 @@ class Run:
         date(self.load.stays, grants)
         lost = unseen(self.load.stays, grants, self.load.looks, self.cards.card_of)
         print(f"{len(lost)} grants of {len(grants)} were over before they were seen")
-        assert unexplained(self.cards.units, [*self.load.stays, *lost], refusals) == []
+        assert unexplained(self.cards.units, [*self.load.stays, *lost], refusals, self.load.outages) == []
         self.load.release(self.load.sizes)
         self.load.settle()
         assert self._cluster.holdings(self._resource) == {}

@@ -32,6 +32,7 @@ def test_panics_and_errors_about_device_plugins_count(line: str):
         f'I{AT} handler.go:111] "Registered client" name="example.com/x"',
         f'E{AT} server.go:177] "Error connecting to device plugin client" err="broken.example.com: no options"',
         f'E{AT} kubelet.go:3516] "Unable to register mirror pod because node is not registered yet"',
+        f'E{AT} status_manager.go:1187] "Failed to update status" err="example.com/x: read: connection reset by peer"',
         f'E{AT} client.go:94] "ListAndWatch ended unexpectedly for device plugin" err="EOF" resource="example.com/x"',
     ],
 )

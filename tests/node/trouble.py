@@ -30,7 +30,11 @@ class Trouble:
             self._daemon.start()
 
     def wait_over(self) -> None:
-        """Until the kubelet has the whole list, and has told the API server."""
-        began = time.time()
-        self._cluster.wait_offered(self._resource, self._total)
-        self._cluster.wait_numbers(self._resource, self._total, self._total, after=began)
+        wait_back(self._cluster, self._resource, self._total)
+
+
+def wait_back(cluster: Cluster, resource: str, total: int) -> None:
+    """Until the kubelet has the whole list, and has told the API server."""
+    began = time.time()
+    cluster.wait_offered(resource, total)
+    cluster.wait_numbers(resource, total, total, after=began)

@@ -22,6 +22,10 @@ EXPECTED = {
     r"checkpoint is not found": "a scenario restarts a kubelet that has not met a plugin yet",
     r"status_manager.go.*not found": "a scenario deletes its pods at once, and their last status finds nobody",
     r"status_manager.go.*context canceled": "a scenario ended the kubelet while it told the API server of pods",
+    r"(node_status|status_manager).go.*(connection refused|connection reset|EOF|i/o timeout|deadline exceeded)": (
+        "a scenario stopped the API server"
+    ),
+    r"illegal phase transition.*originalStatusPhase=\"Failed\"": "a scenario deletes a pod that was refused, at once",
     r"ListAndWatch ended unexpectedly": "a scenario ended the daemon or the kubelet; the stream ends with it",
 }
 

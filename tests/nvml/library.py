@@ -83,3 +83,12 @@ def _fingerprint(compiler: str, arguments: list[str], sources: list[Path]) -> st
         digest.update(f"\0{source.name}\0".encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def missing_driver() -> str | None:
+    """Why there is no simulated driver here."""
+    try:
+        compiled()
+    except CompilerMissingError as error:
+        return str(error)
+    return None

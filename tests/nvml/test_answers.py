@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pynvml  # type: ignore[import-untyped]  # NVIDIA ships no types
 import pytest
 
-from tests.nvml import Driver, Node, gpus
+from tests.nvml import Driver, gpus
+from tests.nvml.answers import Install, handle, refused
 from tests.nvml.models import linked, partitioned
 from tests.nvml.values import Fabric, Process
-
-Install = Callable[[Driver], Node]
 
 H100 = gpus("H100", 8)
 A100 = gpus("A100", 2)
 SLICED = (partitioned(A100[0], "3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"), A100[1])
-
-
-def handle(index: int = 0) -> object:
-    return pynvml.nvmlDeviceGetHandleByIndex(index)
-
-
-def refused(code: int, call: Callable[..., object], *arguments: object) -> None:
-    with pytest.raises(pynvml.NVMLError) as caught:
-        call(*arguments)
-    assert caught.value.value == code
 
 
 def test_the_system_tells_its_versions(install: Install) -> None:

@@ -12,8 +12,8 @@ import pynvml  # type: ignore[import-untyped]  # NVIDIA ships no types
 import pytest
 
 from tests.nvml import Driver, Node, gpus
+from tests.nvml.answers import Install, handle, refused
 from tests.nvml.library import SOURCES
-from tests.nvml.test_answers import Install, handle, refused
 
 XID = pynvml.nvmlEventTypeXidCriticalError
 ECC = pynvml.nvmlEventTypeDoubleBitEccError

@@ -50,11 +50,11 @@ DIFFERENCES = {
     "no-gpu-waits": "Without a GPU ours looks for one again and again; NVIDIA's never does, and exits if CDI is used.",
     "fault-every-slot": "A fault reaches every replica of its GPU; NVIDIA's withdraws one of them, any one.",
     "fault-instance": (
-        "A fault reaches the MIG instance that it names, or all of its GPU; NVIDIA's hears of one per GPU, any one."
+        "A fault reaches the MIG instance that it names, or all of its GPU; NVIDIA's reports one per GPU, any one."
     ),
-    "ecc-counts": "A double-bit ECC error withdraws the GPU; NVIDIA's hears and ignores it.",
+    "ecc-counts": "A double-bit ECC error withdraws the GPU; NVIDIA's receives and ignores it.",
     "event-error": "When the wait for events fails every GPU is asked how it is; NVIDIA's withdraws them all.",
-    "events-told": (
+    "no-events": (
         "A GPU that reports no events, or whose events cannot be asked for, is offered, probed and reported: probes "
         "find what events would have. NVIDIA's says nothing of the first and withdraws the second."
     ),
@@ -63,7 +63,7 @@ DIFFERENCES = {
     ),
     "list-once": "A list is sent when it says something new; NVIDIA's repeats it for each fault.",
     "every-stream": (
-        "Every stream begins with what is known and hears everything; NVIDIA's deals faults out to one stream each."
+        "Every stream begins with the current list and gets every change; NVIDIA's sends each fault to one stream only."
     ),
     "unhealthy-refused": "A device that is unhealthy is not handed out; NVIDIA's starts the container with it.",
     "comes-back": "A GPU comes back when its fault is over, after a reset where only that cures it; NVIDIA's needs a "
@@ -89,7 +89,8 @@ DIFFERENCES = {
     ),
     "lock-files": (
         "The kubelet's directory also has .fairlead-nvidia.lock and a lock for each socket (.nvidia-gpu.sock.lock), so "
-        "that two plugins do not fight. They stay when it ends; the kubelet ignores them."
+        "that two plugins do not fight; and .fairlead-nvidia.inventory, what it found. They stay when it ends; the "
+        "kubelet ignores them."
     ),
     "stream-end": (
         "When it ends, ListAndWatch ends with OK; NVIDIA's breaks the connection (UNAVAILABLE). The kubelet does the "

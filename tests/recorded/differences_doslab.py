@@ -51,13 +51,13 @@ def refused(words: str, pod: str = "p1") -> dict[str, Any]:
 
 DIFFERENCES: Differences = {
     "preference": Difference(
-        "The kubelet is told units of the GPU that the pod was promised, and so counts where they are; theirs is not "
-        "asked.",
+        "The daemon prefers units of the GPU that is assigned to the pod, so the kubelet records the right ones; "
+        "theirs offers no preference.",
         (Place(f"{SERVED} 069", {"asked for a preference": True}),),
     ),
     "right-pod": Difference(
-        "A pod is chosen by its own amount, mark and time; in theirs the pod that is listed last stands for all, and "
-        "an assigned one is served again.",
+        "A pod is chosen by its own amount, annotations and time; theirs takes the pod that is listed last for all, "
+        "and serves an assigned one again.",
         (
             Place("015", env(0, "b", ONE, 100, 100) | {"pod default/b doslab.io/gpu-assigned": "true"}),
             Place(
@@ -93,13 +93,13 @@ DIFFERENCES: Differences = {
         ),
     ),
     "gpu-newest": Difference(
-        "While the annotations of the pod manager are waited for, a new gpu-uuid counts as well; theirs answers the "
-        "one that it read first, and the pod names another.",
+        "While the daemon waits for the annotations of the pod manager, a new gpu-uuid counts as well; theirs answers "
+        "the one that it read first, and the pod names another.",
         (Place("041", {"answer 0 DOSLAB_IO_GPU_UUID": ZERO, "answer 0 NVIDIA_VISIBLE_DEVICES": ZERO}),),
     ),
-    "marked-later": Difference(
-        "A pod is marked when the kubelet shows that it has its units, and again until the mark stands; theirs marks "
-        "it first, and refuses the container if the API server refuses the mark.",
+    "annotated-later": Difference(
+        "The daemon writes the pod's annotations when the kubelet shows that the pod has its units, and retries until "
+        "the write succeeds; theirs writes them first, and refuses the container if the API server refuses the write.",
         (Place("043", env(0, "p1", ONE, 100, 100) | {"answer 1": Says("no pod asks for 100")}),),
     ),
     "ids-checked": Difference(
@@ -112,11 +112,11 @@ DIFFERENCES: Differences = {
         (Place(TWO_CARDS, amounts(2, "after")), Place(ONE_CARD, amounts(1, "after"))),
     ),
     "amounts-zero": Difference(
-        "A node without a GPU says that it has 0 of them; theirs says nothing.",
+        "A node without a GPU has the amount 0; theirs writes nothing.",
         (Place("070 071", amounts(0, "node", "after")),),
     ),
     "node-odd": Difference(
-        "A node without a capacity map, or that the API server does not know, is served, and status tells what could "
+        "A node without a capacity map, or that the API server does not know, is served, and status shows what could "
         "not be written; theirs crashes, or starts over for ever.",
         (
             Place("062", {"runs on": True, "exit": 0} | amounts(1, "node", "after")),
@@ -124,7 +124,7 @@ DIFFERENCES: Differences = {
         ),
     ),
     "kubelet-late": Difference(
-        "A kubelet that is absent is waited for, however long; one that comes after 5 s is lost to theirs.",
+        "The daemon waits for an absent kubelet without a limit; theirs misses one that comes after 5 s.",
         (
             Place("066 073", {"files left": []}),
             Place("073", {"register": [REGISTERED]}),

@@ -43,12 +43,12 @@ def counts(cards: str | None, *places: str) -> dict[str, Any]:
 
 DIFFERENCES: Differences = {
     "preference": Difference(
-        "The kubelet is told units of the GPU that the pod was promised, and so counts where they are; theirs is not "
-        "asked.",
+        "The daemon prefers units of the GPU that is assigned to the pod, so the kubelet records the right ones; "
+        "theirs offers no preference.",
         (Place(SERVED, {"asked for a preference": True}),),
     ),
     "no-fake-success": Difference(
-        "A container that no pod explains, or whose index the node does not have, is refused with the reason; theirs "
+        "A container that matches no pod, or whose index the node does not have, is refused with the reason; theirs "
         "is admitted with NVIDIA_VISIBLE_DEVICES=no-gpu-has-4GiB-to-run, and fails later.",
         (
             Place("011", {"answer 1": Says("no device for 4 of it on node 'node-1': no pod asks for 4")}),
@@ -84,8 +84,8 @@ DIFFERENCES: Differences = {
         ),
     ),
     "one-card-index": Difference(
-        "The only GPU of a node is named by its index, as in all other answers; theirs names it by UUID when no pod "
-        "explains the container.",
+        "The only GPU of a node is named by its index, as in all other answers; theirs names it by UUID when the "
+        "container matches no pod.",
         (Place("031 052", {"answer 0 NVIDIA_VISIBLE_DEVICES": "0"}),),
     ),
     "index-is-index": Difference(
@@ -109,16 +109,17 @@ DIFFERENCES: Differences = {
         (Place("015", index(0, 0) | marked("early") | unmarked("bad", "soon")),),
     ),
     "same-uid": Difference(
-        "Of two pods with one uid, which no cluster has, the last that was told is known; theirs knows the first.",
+        "Of two pods with one uid, which no cluster has, the daemon knows the one that the watch sent last; theirs "
+        "knows the first.",
         (Place("016", index(0, 1) | marked("b")),),
     ),
-    "marked-later": Difference(
-        "A pod is marked when the kubelet shows that it has its units, and again until the mark stands; theirs marks "
-        "it first, and is content with a fake success if the API server refuses.",
+    "annotated-later": Difference(
+        "The daemon writes the pod's annotations when the kubelet shows that the pod has its units, and retries until "
+        "the write succeeds; theirs writes them first, and answers with a fake success if the API server refuses.",
         (Place("046", index(0, 1) | marked("p1")),),
     ),
     "server-away": Difference(
-        "While the API server fails it is asked again, for as long as the kubelet may be kept waiting; theirs gives up "
+        "While the API server fails, the daemon asks it again, for as long as the kubelet may wait; theirs gives up "
         "after four tries, with a fake success.",
         (
             Place("048", index(0, 1) | marked("p1")),
@@ -134,7 +135,7 @@ DIFFERENCES: Differences = {
         (Place("056", {"answer 0": Says("names no device"), "answer 1": Says("names no container")}),),
     ),
     "list-once": Difference(
-        "A fault is told in one list; theirs sends one for each unit of the GPU, a thousand in a row.",
+        "The daemon sends one list for a fault; theirs sends one for each unit of the GPU, a thousand in a row.",
         (
             Place("065 066", {"answer 0 lists sent": 1}),
             Place("066", {"answer 0 health": {"Healthy": 1024, "Unhealthy": 1024}}),
@@ -144,12 +145,12 @@ DIFFERENCES: Differences = {
         "Units of a GPU that is unhealthy are not handed out; theirs starts the container with them.",
         (Place("065", {"answer 1": Says("GPU has fallen off the bus")} | unmarked("p1")),),
     ),
-    "events-told": Difference(
-        "A GPU that reports no events is offered, probed and told of; theirs withdraws it.",
+    "no-events": Difference(
+        "A GPU that reports no events is offered, probed and reported; theirs withdraws it.",
         (Place("064", {"answer 0 health": None, "answer 0 lists sent": 0}),),
     ),
     "stray-xid": Difference(
-        "An XID of which the driver does not say whose it is has every GPU asked how it is; theirs withdraws them all.",
+        "After an XID for which the driver names no GPU the daemon probes every GPU; theirs withdraws them all.",
         (Place("063", {"answer 0 health": None, "answer 0 lists sent": 0}),),
     ),
     "unit-known": Difference(
@@ -164,7 +165,7 @@ DIFFERENCES: Differences = {
         ),
     ),
     "amounts-zero": Difference(
-        "A node without a GPU says that it has 0 of them; theirs waits for ever, and says nothing.",
+        "A node without a GPU has the amount 0; theirs waits for ever, and writes nothing.",
         shown_by="tests/recorded/test_sharing.py::test_a_node_without_a_gpu_says_that_it_has_none",
     ),
     "driver-late": Difference(
@@ -177,16 +178,16 @@ DIFFERENCES: Differences = {
         shown_by="tests/unit/backends/nvidia/test_resets.py::test_a_new_daemon_finds_rows_that_wait_for_a_reset",
     ),
     "node-odd": Difference(
-        "A node that the API server does not know, or does not let us change, is served, and status tells what could "
-        "not be written; theirs exits.",
+        "A node that the API server does not know, or that the daemon may not change, is served, and status shows "
+        "what could not be written; theirs exits.",
         (Place("083 084", {"register": [REGISTERED], "runs on": True, "exit": 0} | ONE_CARD),),
     ),
     "kubelet-refuses": Difference(
-        "A kubelet that refuses is asked again; theirs exits.",
+        "The daemon retries a kubelet that refuses it; theirs exits.",
         (Place("085", {"runs on": True, "exit": 0}),),
     ),
     "sighup": Difference(
-        "SIGHUP reads the settings again and disturbs nobody; theirs closes its socket and registers anew.",
+        "SIGHUP reads the settings again and interrupts no call; theirs closes its socket and registers again.",
         (Place("091", {"answer 0 registered again": False, "register": [REGISTERED]}),),
     ),
     "exit-code": Difference(

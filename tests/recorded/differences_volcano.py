@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.recorded.outcome import Difference, Differences, Place, Says, number
 from tests.vectors.sharing import sharing
 
 NUMBER = "volcano.sh/gpu-number"
+NODE = "node annotation"
 UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
 SIGNATURE = {"amounts.fairlead/volcano": NUMBER}
 SHARED = (
@@ -48,6 +50,25 @@ def units(*cases: str, place: str = "node annotation") -> tuple[Place, ...]:
     return tuple(found)
 
 
+def devices(
+    cases: str, *places: str, whole: bool = False, ill: tuple[int, ...] = (), numa: tuple[int, ...] = ()
+) -> tuple[Place, ...]:
+    """What the node tells of its single GPUs, and which of them are unusable."""
+    found = []
+    for name, case in sharing("volcano").items():
+        if number(name) not in cases.split():
+            continue
+        block = (1000 if "1000" in name else 1) << 20
+        told: list[dict[str, Any]] = []
+        for place, card in enumerate(case.inputs.gpus):
+            one = {"i": str(place), "d": card.uuid, "u": 1 if whole else card.memory_bytes // block}
+            told.append(one | ({"x": True} if place in ill else {}) | ({"n": numa[place]} if place < len(numa) else {}))
+        key = f"devices.fairlead/volcano.sh_{'gpu-number' if whole else 'gpu-memory'}"
+        text = json.dumps(told, separators=(",", ":"))
+        found.append(Place(number(name), {f"{place} {key}": text for place in places}))
+    return tuple(found)
+
+
 def numbers(cards: str | None, *places: str) -> dict[str, Any]:
     parts = [f"{place} {part}" for place in places for part in ("capacity", "allocatable")]
     return {f"{part} {NUMBER}": cards for part in parts}
@@ -55,16 +76,16 @@ def numbers(cards: str | None, *places: str) -> dict[str, Any]:
 
 DIFFERENCES: Differences = {
     "preference": Difference(
-        "The kubelet is told units of the GPU that the pod was promised, and so counts where they are; theirs does not "
-        "know the question.",
+        "The daemon prefers units of the GPU that is assigned to the pod, so the kubelet records the right ones; "
+        "theirs does not know the call.",
         (
             Place(f"{SHARED} {CRASHED} {WHOLE} 009 081", {"asked for a preference": True}),
             Place("001", {"answer 0": "ok"}),
         ),
     ),
     "each-container": Difference(
-        "Every container of a pod is served, init containers too; theirs marks the pod after the first, fails the "
-        "second, and does not look at init containers.",
+        "Every container of a pod is served, init containers too; theirs writes the pod's annotations after the "
+        "first, fails the second, and does not look at init containers.",
         (Place("027", env(1, 1, 40)), Place("029", env(0, 1, 300))),
     ),
     "each-card": Difference(
@@ -88,13 +109,13 @@ DIFFERENCES: Differences = {
         (Place("024", {"answer 0 NVIDIA_VISIBLE_DEVICES": "0", "answer 2 NVIDIA_VISIBLE_DEVICES": "2"}),),
     ),
     "refused-pod": Difference(
-        "A pod that the kubelet has refused is known by its phase, Failed, and one that has its GPU by the kubelet's "
-        "books; theirs passes over pods for a reason or a message in their status.",
+        "The daemon knows a pod that the kubelet has refused by its phase, Failed, and one that has its GPU from the "
+        "kubelet; theirs passes over pods for a reason or a message in their status.",
         (Place("042", env(0, 1, 100) | {"pod default/p volcano.sh/gpu-assigned": "true"}),),
     ),
-    "marked-later": Difference(
-        "A pod is marked when the kubelet shows that it has its units, and again until the mark stands; theirs marks "
-        "it first, and refuses the container if the API server refuses the mark.",
+    "annotated-later": Difference(
+        "The daemon writes the pod's annotations when the kubelet shows that the pod has its units, and retries until "
+        "the write succeeds; theirs writes them first, and refuses the container if the API server refuses the write.",
         (Place("046", env(0, 1, 100) | {"answer 1": Says("no pod asks for 100")}),),
     ),
     "ids-checked": Difference(
@@ -119,12 +140,12 @@ DIFFERENCES: Differences = {
             ),
         ),
     ),
-    "events-told": Difference(
-        "A GPU that reports no events is offered, probed and told of; theirs withdraws it.",
+    "no-events": Difference(
+        "A GPU that reports no events is offered, probed and reported; theirs withdraws it.",
         (Place("066", {f"answer 0 node {UNHEALTHY}": None, f"node annotation {UNHEALTHY}": None}),),
     ),
     "stray-xid": Difference(
-        "An XID of which the driver does not say whose it is has every GPU asked how it is; theirs withdraws them all.",
+        "After an XID for which the driver names no GPU the daemon probes every GPU; theirs withdraws them all.",
         (
             Place(
                 "063",
@@ -138,7 +159,7 @@ DIFFERENCES: Differences = {
         ),
     ),
     "signed": Difference(
-        "The node carries an annotation that says which amounts are ours, so that they can be taken away again.",
+        "The node has an annotation that lists the amounts of the daemon, so that they can be removed again.",
         (
             Place(
                 f"{SHARED} {CRASHED} 071 076 081", {f"node annotation {key}": text for key, text in SIGNATURE.items()}
@@ -146,12 +167,26 @@ DIFFERENCES: Differences = {
             Place("067 068", {f"answer 0 node {key}": text for key, text in SIGNATURE.items()}),
         ),
     ),
-    "units-told": Difference(
-        "The node carries an annotation that says how large a unit of memory is, and how many there are.",
+    "unit-annotation": Difference(
+        "The node has an annotation that gives the size of a unit of memory, and the number of units.",
         (*units(SHARED, CRASHED, "071 081"), *units("067 068", place="answer 0 node")),
     ),
+    "devices-annotation": Difference(
+        "The node has an annotation that tells schedulers of its single GPUs; theirs publishes a total.",
+        (
+            *devices(f"{SHARED} 071 081", NODE),
+            *devices("067", "answer 0 node"),
+            *devices(CRASHED, NODE, "answer 0 node", ill=(0,)),
+            *devices("002 009 055 057", NODE, whole=True),
+            *devices("014", NODE, whole=True, numa=(0, 1)),
+            *devices("061", "answer 0 node", whole=True, ill=(0,)),
+            *devices("061", NODE, "answer 1 node", whole=True, ill=(0, 1)),
+            *devices("062", NODE, "answer 0 node", "answer 1 node", "answer 2 node", whole=True),
+            *devices("063 064 065 066", NODE, "answer 0 node", whole=True),
+        ),
+    ),
     "amounts-zero": Difference(
-        "A node without a GPU says that it has 0 of them; theirs says nothing.",
+        "A node without a GPU has the amount 0; theirs writes nothing.",
         (Place("076", numbers("0", "node", "after")),),
     ),
     "node-odd": Difference(

@@ -7,8 +7,8 @@ DIFFERENCES = {
         "A pod on a GPU that its node does not count has a column, and is in every sum; "
         "the original leaves it out of the columns, and out of the summary."
     ),
-    "unit-unknown": "Where nobody can tell the unit the head says `GPU Memory`; the original says `GPU Memory()`.",
-    "unit-told": (
+    "unit-unknown": "Where the unit is unknown the head says `GPU Memory`; the original says `GPU Memory()`.",
+    "unit-annotated": (
         "Amounts of a node that says how large its units are, are shown in MiB or GiB; "
         "the original shows numbers of units, and guesses."
     ),

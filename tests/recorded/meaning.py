@@ -19,10 +19,10 @@ COMES_LATE = ("mini 041", "gpushare 047", "gpushare 048", "gpushare 049", "volca
 
 def config_of(case: Case, stage: Stage, *more: str) -> dict[str, Any]:
     """`more`: flags of ours."""
-    read = import_module(f"fairlead.dialects.{COMMANDS[case.peer]}.meaning").read
+    read = import_module(f"fairlead.dialects.{COMMANDS[case.peer]}.command").read_command_line
     places = ["--plugin-dir", str(stage.plugins), "--status-socket", str(stage.status_socket)]
     args = [*stage.words(), *places, "--pod-resources", str(stage.pod_resources), *more]
-    config: dict[str, Any] = dict(read(args, stage.env()).meant().config)
+    config: dict[str, Any] = dict(read(args, stage.env()).translate().config)
     (backend,) = config["backends"]
     backend |= {"hostRoot": str(stage.machine.root), "driverRootMount": str(stage.machine.root)}
     backend["health"] = {**backend.get("health", {}), "eventWait": "30ms"}

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from fairlead.app.outfit import make_outfit
-from fairlead.app.source import Source, Tempo
 from fairlead.backends import registry
 from fairlead.config.load import build
-from fairlead.dialects.nvidia.meaning import read
-from fairlead.kubelet.caller import Caller
-from fairlead.kubelet.service import Service, make_offer
-from fairlead.model.clock import SystemClock
-from fairlead.model.inventory import Inventory
-from fairlead.model.latest import Latest
+from fairlead.dialects.nvidia.command import read_command_line
+from fairlead.engine.edits import make_allocator
+from fairlead.engine.source import Source, Tempo
+from fairlead.fronts.deviceplugin.caller import Caller
+from fairlead.fronts.deviceplugin.encoding import make_device_list
+from fairlead.fronts.deviceplugin.service import Service
+from fairlead.kit.clock import SystemClock
+from fairlead.kit.latest import Latest
+from fairlead.model.inventory import ALL_HEALTHY, Inventory
 from fairlead.model.resource import Resource, Strategy
-from fairlead.policy.rules import assign
+from fairlead.policy.offering.rules import make_offering
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.rpc import RpcError
 from tests.nvml import from_recording
@@ -45,7 +47,7 @@ async def replay(vector: Vector, directory: Path) -> Seen:
     (directory / "config.yaml").write_text(vector.config_file or "")
     args = [word.replace(CONFIG, f"{directory}/config.yaml") for word in vector.argv[1:]]
     env = {key: value.replace(CONFIG, f"{directory}/config.yaml") for key, value in vector.env.items()}
-    config = read(["--lenient", *args], env).meant().config
+    config = read_command_line(["--lenient", *args], env).translate().config
     with driver.installed(directory / "machine") as node, node.loaded():
         backend = config["backends"][0]
         mount = backend.get("driverRootMount", "/driver-root")
@@ -61,7 +63,7 @@ async def replay(vector: Vector, directory: Path) -> Seen:
             seen = Seen(problem=source.problem)
             if not source.problem:
                 inventory = Inventory(source.findings.devices, source.findings.links)
-                seen.resources = {resource.name: resource for resource in assign(inventory, rules).resources}
+                seen.resources = {resource.name: resource for resource in make_offering(inventory, rules).resources}
                 for name, recorded in vector.result.resources.items():
                     if name in seen.resources:
                         _compare(seen, seen.resources[name], recorded, source)
@@ -75,8 +77,13 @@ def _compare(seen: Seen, resource: Resource, recorded: Recorded, source: Source)
     theirs = sorted((device["ID"], device.get("topology") or []) for device in recorded.devices or ())
     if recorded.devices is not None and ours != theirs:
         seen.verdict.faults.append(f"{resource.name}: lists {ours[:3]}…, not {theirs[:3]}…")
-    outfit = make_outfit(lambda: {"nvidia": source})
-    service = Service(Latest(make_offer(resource)), outfit, lambda *_args, **_keys: None, Caller(lambda _change: None))
+    allocator = make_allocator(lambda: {"nvidia": source}, lambda *_args, **_keys: None)
+    service = Service(
+        Latest(make_device_list(resource, ALL_HEALTHY)),
+        allocator,
+        lambda *_args, **_keys: None,
+        Caller(lambda _change: None),
+    )
     if recorded.options is not None:
         options = service.options()
         told = {
@@ -85,7 +92,7 @@ def _compare(seen: Seen, resource: Resource, recorded: Recorded, source: Source)
         }
         if told != recorded.options:
             seen.verdict.faults.append(f"{resource.name}: options {told}, not {recorded.options}")
-    packed = resource.strategy is Strategy.PACK
+    packed = resource.terms.strategy is Strategy.PACK
     offered = Offered(resource.name, [slot.id for slot in resource.slots], resource.inventory.links, packed)
     for allocation in recorded.allocate or ():
         judge_allocation(seen.verdict, offered, allocation, *_allocate(service, allocation))
@@ -120,3 +127,7 @@ def _prefer(service: Service, recorded: Preference) -> list[list[str]]:
     answer = service.prefer(dp.PreferredAllocationRequest(container_requests=asks), None)  # type: ignore[arg-type]  # unused
     assert isinstance(answer, dp.PreferredAllocationResponse), "nothing here is assigned by others"
     return [list(container.device_ids) for container in answer.container_responses]
+
+
+# What these machines have depends on where the loader finds libraries: they are replayed by a process of their own.
+BY_PROCESS = re.compile(r"\d+-(wsl|health-wsl|tegra|no-library|libpath|life|kubelet|cli|env-KUBELET_SOCKET)")

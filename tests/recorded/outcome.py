@@ -245,9 +245,11 @@ def expected(differences: Differences, case: Case) -> Outcome:
 
 
 def faults(differences: Differences, case: Case, ours: Outcome) -> list[str]:
-    theirs, told = recorded(case), meant(differences, case.case)
-    found = unlike(theirs, timeless(expected(differences, case), ours))
-    return list(_faults(told, theirs, found))
+    return judge(differences, case.case, recorded(case), timeless(expected(differences, case), ours))
+
+
+def judge(differences: Differences, name: str, theirs: Outcome, ours: Outcome) -> list[str]:
+    return list(_faults(meant(differences, name), theirs, unlike(theirs, ours)))
 
 
 def _faults(told: Mapping[str, tuple[str, Any]], theirs: Outcome, found: Outcome) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 from fairlead.app.daemon import Daemon
 from fairlead.backends.nvidia import NvidiaBackend
 from fairlead.config.load import build
-from fairlead.model.clock import SystemClock
+from fairlead.kit.clock import SystemClock
 from fairlead.model.ports import Backend
 from fairlead.observe.journal import Fact, Journal
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
@@ -34,7 +34,7 @@ class Ours:
 
     @property
     def backend(self) -> NvidiaBackend:
-        found = self.daemon.sources.live["nvidia"].backend
+        found = self.daemon.engine.sources.live["nvidia"].backend
         assert _is_nvidia(found)
         return found
 
@@ -43,7 +43,11 @@ class Ours:
 
     async def stop(self) -> int:
         """With what the process would end."""
-        events = [source.backend._events for source in self.daemon.sources.live.values() if _is_nvidia(source.backend)]
+        events = [
+            source.backend._listener.events
+            for source in self.daemon.engine.sources.live.values()
+            if _is_nvidia(source.backend)
+        ]
         self.daemon.stop()
         await asyncio.wait_for(self._task, PATIENCE_S)
         # A process would be gone. Here its thread ends its wait first: the driver is taken away next, and it holds it.
@@ -216,7 +220,7 @@ class _Play:
     def _hears(self) -> bool:
         """The driver is listened to, or nobody wants to."""
         backend = self._ours.backend
-        return backend._listening.is_set() or not backend._faults.watching
+        return backend._listener.listening.is_set() or not backend._faults.watching
 
     async def _noted(self, place: str) -> Outcome:
         """The node's annotations, when they are what they should be."""
@@ -242,11 +246,11 @@ class _Play:
         """A last event, on a healthy card that is heard, has come: whatever was told before has come too."""
         stage, ours = self._stage, self._ours
         if not ours.backend._faults.watching:
-            assert not ours.backend._listening.is_set(), "nobody wants to know, and somebody listens"
+            assert not ours.backend._listener.listening.is_set(), "nobody wants to know, and somebody listens"
             return
         before = stage.stream.lists[-1]
         ill = {fact.keys["device"] for fact in ours.of("unhealthy")}
-        heard = set(ours.backend._events._uuids.values())
+        heard = set(ours.backend._listener.events._uuids.values())
         index, gpu = next(
             (index, gpu)
             for index, gpu in enumerate(stage.machine.driver.gpus)

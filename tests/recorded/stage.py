@@ -29,7 +29,7 @@ from tests.nvml.values import ALL_EVENTS
 from tests.peers.nvidia.kubelet import Followed, Kubelet, kubelet
 from tests.vectors.sharing import Case
 
-COMMANDS = {"mini": "doslab", "gpushare": "gpushare", "volcano": "volcano"}
+COMMANDS = {"mini": "doslab"} | {word: word for word in ("amd", "generic", "gke", "gpushare", "volcano")}
 NODE = "node-1"
 PATIENCE_S = 20.0
 NOBODY = ("default", "nobody", "c0")  # a pod that the API server does not know

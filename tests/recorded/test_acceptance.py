@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from fairlead.kubelet.service import make_grant
+from fairlead.engine.grants import make_grant
 from fairlead.model.device import Device
 from fairlead.model.errors import BadAsk, UnknownSlots
-from fairlead.model.inventory import Inventory, Links
+from fairlead.model.inventory import ALL_HEALTHY, Inventory, Links
 from fairlead.model.names import DeviceId, ResourceName, SlotId
-from fairlead.model.resource import Resource, Strategy
-from fairlead.policy.placement import place
-from fairlead.policy.rules import Match, Rule, assign
+from fairlead.model.resource import Resource, Strategy, Terms
+from fairlead.policy.offering.rules import Rule, Selector, make_offering
+from fairlead.policy.placement.place import place
 
 GPU = ResourceName("nvidia.com/gpu")
 # NVLinks of a DGX-1V, and what PCI adds: one switch, one CPU, or neither.
@@ -23,8 +23,8 @@ NVLINKS = "01:1 02:1 03:2 04:2 12:2 13:1 15:2 23:2 26:1 37:1 45:1 46:1 47:2 56:2
 
 def shared(gpus: str, replicas: int, strategy: Strategy) -> Resource:
     devices = tuple(Device(DeviceId(name), index=str(number)) for number, name in enumerate(gpus))
-    rule = Rule(Match(), GPU, replicas=replicas, strategy=strategy)
-    return assign(Inventory(devices), [rule]).resources[0]
+    rule = Rule(Selector(), GPU, replicas=replicas, terms=Terms(strategy=strategy))
+    return make_offering(Inventory(devices), [rule]).resources[0]
 
 
 def counts(resource: Resource, size: int, available: Sequence[str] | None = None) -> list[int]:
@@ -68,7 +68,7 @@ def dgx1v() -> Resource:
             pci = 50 if one // 2 == other // 2 else 30 if one // 4 == other // 4 else 10
             scores[DeviceId(str(one)), DeviceId(str(other))] = pci + 100 * links.get((one, other), 0)
     devices = tuple(Device(DeviceId(str(number)), index=str(number)) for number in range(8))
-    return assign(Inventory(devices, Links(scores)), [Rule(Match(), GPU)]).resources[0]
+    return make_offering(Inventory(devices, Links(scores)), [Rule(Selector(), GPU)]).resources[0]
 
 
 @pytest.mark.parametrize(("size", "chosen"), [(1, "0"), (2, "03"), (3, "023"), (4, "0123"), (8, "01234567")])
@@ -84,20 +84,22 @@ def test_11_what_cannot_be_met(available: str, must: str, size: int):
 
 
 def test_13_an_unknown_device_is_named():
-    resource = assign(
-        Inventory((Device(DeviceId("device0")), Device(DeviceId("device1")))), [Rule(Match(), GPU)]
+    resource = make_offering(
+        Inventory((Device(DeviceId("device0")), Device(DeviceId("device1")))), [Rule(Selector(), GPU)]
     ).resources[0]
     with pytest.raises(UnknownSlots, match="device2"):
-        make_grant(resource, ["device1", "device2"])
+        make_grant(resource, ALL_HEALTHY, ["device1", "device2"])
 
 
 def test_14_more_than_one_replica_where_one_is_the_limit():
     devices = (Device(DeviceId("device0")), Device(DeviceId("device1")))
     for most, refused in ((1, True), (0, False)):
-        resource = assign(Inventory(devices), [Rule(Match(), GPU, replicas=2, per_container=most)]).resources[0]
-        assert make_grant(resource, ["device0::1"]).slots == ("device0::1",)
+        resource = make_offering(
+            Inventory(devices), [Rule(Selector(), GPU, replicas=2, terms=Terms(per_container=most))]
+        ).resources[0]
+        assert make_grant(resource, ALL_HEALTHY, ["device0::1"]).slots == ("device0::1",)
         if refused:
             with pytest.raises(BadAsk, match="one container may have 1 of it, not 2"):
-                make_grant(resource, ["device0::1", "device1::0"])
+                make_grant(resource, ALL_HEALTHY, ["device0::1", "device1::0"])
         else:
-            assert len(make_grant(resource, ["device0::1", "device1::0"]).devices) == 2
+            assert len(make_grant(resource, ALL_HEALTHY, ["device0::1", "device1::0"]).devices) == 2

@@ -15,10 +15,10 @@ import grpc.aio
 import msgspec
 import pytest
 
-from fairlead.app import source
 from fairlead.backends.nvidia import NvidiaBackend, library
 from fairlead.backends.nvidia.nvml import Nvml
-from fairlead.dialects.nvidia.meaning import read
+from fairlead.dialects.nvidia.command import read_command_line
+from fairlead.engine import source
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.testing import Kubelet
 from tests.nvml import Node as Machine
@@ -53,7 +53,7 @@ class Played:
 
     @property
     def backend(self) -> NvidiaBackend:
-        found = self.node.daemon.sources.live["nvidia"].backend
+        found = self.node.daemon.engine.sources.live["nvidia"].backend
         assert isinstance(found, NvidiaBackend)
         return found
 
@@ -72,7 +72,7 @@ class Played:
         self.machine.fail_wait(int(numbers[0]))
         if int(numbers[0]) != 15:  # a set that failed for another reason is opened anew
             await self.node.until_fact("watch-failed")
-            await eventually(lambda: not self.backend._renew and self.backend._listening.is_set())
+            await eventually(lambda: not self.backend._renew and self.backend._listener.listening.is_set())
 
     def causes(self) -> list[tuple[str, str]]:
         """Which device was withdrawn, and why."""
@@ -95,7 +95,7 @@ async def playing(vector: Vector, kubelet: Kubelet, root: Path) -> AsyncIterator
     directory.mkdir()
     (directory / "config.yaml").write_text(vector.config_file or "")
     args = [word.replace(CONFIG, f"{directory}/config.yaml") for word in vector.argv[1:]]
-    config = dict(read(["--lenient", *args], vector.env).meant().config)
+    config = dict(read_command_line(["--lenient", *args], vector.env).translate().config)
     with from_recording(drivers()[vector.driver]).installed(directory / "machine") as machine, machine.loaded():
         (backend,) = config["backends"]
         backend |= {"hostRoot": str(machine.root), "driverRootMount": str(machine.root)}
@@ -107,7 +107,7 @@ async def playing(vector: Vector, kubelet: Kubelet, root: Path) -> AsyncIterator
             for name, ids in health.natural(vector).items():
                 await kubelet.wait_for_allocatable(name, len(ids), PATIENCE_S)
             played = Played(vector, node, machine)
-            listener = played.backend._events
+            listener = played.backend._listener.events
             yield played
         # Its thread ends its wait first: the driver is taken away next, and it holds it.
         await eventually(lambda: listener._nvml is None)
@@ -129,12 +129,12 @@ async def test_each_list_is_nvidias_or_a_better_one(name: str, kubelet: Kubelet,
 async def nothing_is_on_its_way(played: Played) -> None:
     """A last event, on a GPU that is healthy and heard, has come: whatever was told before it has come too."""
     if not played.backend._faults.watching:
-        assert not played.backend._listening.is_set(), "nobody wants to know, and somebody listens"
+        assert not played.backend._listener.listening.is_set(), "nobody wants to know, and somebody listens"
         return
-    heard = set(played.backend._events._uuids.values())
+    heard = set(played.backend._listener.events._uuids.values())
     ill = {device for device, _cause in played.causes()}
     for number, gpu in enumerate(played.machine.driver.gpus):
-        devices = [one.id for one in played.node.daemon.inventory.devices if gpu.uuid in {one.id, one.parent}]
+        devices = [one.id for one in played.node.daemon.engine.inventory.devices if gpu.uuid in {one.id, one.parent}]
         if gpu.uuid in heard and gpu.events & XID and not ill & set(devices):
             only = played.backend._options.health.watched_xids if not played.backend._faults.beyond_xids else ()
             played.machine.xid(number, code := only[0] if only else MARK)
@@ -168,7 +168,7 @@ async def test_gpus_without_events_are_told(name: str, kubelet: Kubelet, kubelet
     async with playing(CASES[name], kubelet, kubelet_root) as played:
         told = await played.node.until_fact("scan-problem")
         assert "only probes tell of its faults" in told.keys["reason"]
-        assert "events-told" in DIFFERENCES
+        assert "no-events" in DIFFERENCES
 
 
 async def test_a_list_that_says_nothing_new_is_not_sent(kubelet: Kubelet, kubelet_root: Path) -> None:

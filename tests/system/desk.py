@@ -19,7 +19,7 @@ import yaml
 from tests.apiserver.server import ApiServer, api_server
 from tests.system.rig import Node, running
 
-from fairlead.dialects.order import Order
+from fairlead.dialects.invocation import Invocation
 from fairlead.model.names import ResourceName, SlotId
 from fairlead.model.resource import Resource
 from fairlead.testing import Kubelet, Pod
@@ -48,10 +48,11 @@ class Dialect:
     unassigned: Mapping[str, str] = field(default_factory=dict)
 
     def mean(self) -> dict[str, Any]:
-        read: Callable[[Sequence[str], Mapping[str, str]], Order] = import_module(
-            f"fairlead.dialects.{self.name}.meaning"
-        ).read
-        return dict(read(self.args, {"NODE_NAME": NODE}).meant().config)
+        """Its configuration."""
+        read: Callable[[Sequence[str], Mapping[str, str]], Invocation] = import_module(
+            f"fairlead.dialects.{self.name}.command"
+        ).read_command_line
+        return dict(read(self.args, {"NODE_NAME": NODE}).translate().config)
 
 
 DOSLAB = Dialect(
@@ -164,7 +165,7 @@ class Desk:
 
     @property
     def offered(self) -> Resource:
-        return self.node.daemon.supervisor.units[ResourceName(self.dialect.resource)].offer.resource
+        return self.node.daemon.supervisor.endpoints[ResourceName(self.dialect.resource)].device_list.resource
 
     async def marked(self, name: str) -> dict[str, str]:
         """Its annotations, once they say that it has its devices."""

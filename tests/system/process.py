@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+from tests.system.rig import SIM
+
+from fairlead.testing import Kubelet
 
 PATIENCE_S = 20.0
 
@@ -98,3 +104,19 @@ async def fairlead(*args: str, env: dict[str, str] | None = None) -> tuple[int, 
 
 def _clean() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")}
+
+
+def write_config(root: Path, kubelet: Kubelet | None = None, text: str = SIM, **kubelet_keys: str) -> str:
+    directory = kubelet.plugin_dir if kubelet else root / "plugins"
+    keys = {"directory": str(directory), "podResources": f"{root}/none.sock"} | kubelet_keys
+    path = root / "fairlead.yaml"
+    path.write_text(f"{text}\nkubelet: {json.dumps(keys)}\nstatus: {{socket: {root}/fl.sock}}\n")
+    return str(path)
+
+
+def memory_bytes(daemon: Program, what: str) -> int:
+    """VmRSS: resident now. VmHWM: at the most so far."""
+    text = Path(f"/proc/{daemon.pid}/status").read_text()
+    found = re.search(rf"{what}:\s+(\d+) kB", text)
+    assert found is not None
+    return int(found[1]) * 1024

@@ -10,11 +10,13 @@ from typing import Any
 
 from fairlead.app.daemon import Daemon
 from fairlead.app.questions import itself
+from fairlead.app.snapshot import take_snapshot
 from fairlead.config.load import Loaded, load
-from fairlead.kubelet.lifecycle import Phase
-from fairlead.model.clock import SystemClock
+from fairlead.fronts.deviceplugin.lifecycle import Phase
+from fairlead.kit.clock import SystemClock
 from fairlead.model.ports import Backend
 from fairlead.observe.journal import Fact, Journal
+from fairlead.observe.status import Status, make_status
 from fairlead.testing import Kubelet
 
 GPU = "nvidia.com/gpu"
@@ -27,7 +29,7 @@ rules:
 health: {probeInterval: 20ms, hold: 20ms, probation: 20ms, cleanProbes: 1, suspect: 60s}
 """
 # Time does not stand still here: sockets cross it. A wait ends with its condition, never with the clock.
-PATIENCE_S = 15.0
+PATIENCE_S = 40.0
 
 
 class Node:
@@ -65,8 +67,13 @@ class Node:
     async def stop(self) -> None:
         if self._task is not None:
             self.daemon.stop()
-            await asyncio.wait_for(self._task, PATIENCE_S)
-            self._task = None
+            await self.ends()
+
+    async def ends(self) -> None:
+        """Until the daemon ends by itself. Raises what it ended with."""
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.wait_for(task, PATIENCE_S)
 
     def kill(self) -> asyncio.Task[None] | None:
         """Ends it without a word, as near to SIGKILL as one process allows."""
@@ -99,11 +106,11 @@ class Node:
         await self.until(lambda: self.phase(resource) is Phase.STREAMING)
 
     def phase(self, resource: str = GPU) -> Phase | None:
-        unit = self.daemon.supervisor.units.get(resource)  # type: ignore[call-overload]  # a NewType of str
+        unit = self.daemon.supervisor.endpoints.get(resource)  # type: ignore[call-overload]  # a NewType of str
         return unit.life.phase if unit else None
 
     def ids(self) -> list[str]:
-        return [device.id for device in self.daemon.inventory.devices]
+        return [device.id for device in self.daemon.engine.inventory.devices]
 
     async def reload(self) -> None:
         """Until the daemon has applied or refused its file."""
@@ -111,8 +118,17 @@ class Node:
         while (task := self.daemon._reloads.task) is not None:
             await task
 
+    def status(self) -> Status:
+        """Of what the daemon knows now: the kubelet is not asked."""
+        return make_status(take_snapshot(self.daemon, self.daemon.holdings))
+
     async def steer(self, **order: Any) -> str:
         return str(await self.daemon.questions.steer({"ask": "steer", **order}, itself()))
+
+
+async def ask_status(daemon: Daemon) -> Status:
+    """As on its socket: the kubelet is asked who holds what."""
+    return (await daemon.questions.status({}, itself()))()
 
 
 @asynccontextmanager

@@ -233,7 +233,7 @@ async def test_a_daemon_without_amounts_loads_nothing_of_the_cluster(place: Path
     config = _config(place, [])
     loaded = (
         "import sys\n"
-        "from fairlead.cli import lean; lean.load()\n"
+        "from fairlead.app.start import load_libraries; load_libraries()\n"
         "from fairlead.app.daemon import Daemon\n"
         "from fairlead.config.load import load\n"
         f"Daemon(load({str(config)!r}))\n"

@@ -50,7 +50,7 @@ async def test_two_pods_of_one_size_in_the_other_order_are_exchanged(kubelet: Ku
             # What the container was told, where its slots lie and what the pod says: all the same.
             assert at.lies_on(pod) == {at.told(pod)}
             assert (await at.marked(pod.name))[VOLCANO.device] == at.word(at.told(pod))
-        swapped = at.node.find("assignment-swapped")
+        swapped = at.node.find("assignment-rewritten")
         assert swapped is not None
 
 
@@ -70,15 +70,15 @@ async def test_two_pods_of_one_size_in_the_other_order_keep_what_their_scheduler
         await at.node.until(lambda: "fairlead.dev/actual-device" in at.annotations("b"))
         assert at.annotations("b")["fairlead.dev/actual-device"] == f'{{"main":{{"{at.word(1)}":4}}}}'
         assert "fairlead.dev/actual-device" not in at.annotations("a")
-        assert at.node.find("assignment-swapped") is None
+        assert at.node.find("assignment-rewritten") is None
         wrong = await at.node.until_fact("assignment-wrong")
-        assert wrong.keys["reason"].startswith(f"default/b has {at.cards[1]}, and was promised {at.word(2)}")
+        assert wrong.keys["reason"].startswith(f"default/b has {at.cards[1]}, and was assigned {at.word(2)}")
 
 
 @dialects
 async def test_a_pod_with_several_containers(dialect: Dialect, kubelet: Kubelet, kubelet_root: Path):
     async with desk(dialect, kubelet, kubelet_root) as at:
-        # Another pod asks for as much as the second container, and was promised its card earlier.
+        # Another pod asks for as much as the second container, and was assigned its card earlier.
         at.write("other", {"main": 3}, at.promise(0))
         pod = await at.bind("many", {"main": 5, "none": 0, "side": 3}, 3)
         assert pod.phase == "Running", pod.message

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 from tests.system.desk import DOSLAB, GPUSHARE, VOLCANO, Desk, desk
+from tests.system.rig import ask_status
 
 from fairlead.testing import Kubelet
 
 
 async def problems(at: Desk) -> list[str]:
-    told: dict[str, Any] = await at.node.daemon.questions.told()
-    return [str(problem) for problem in told["problems"]]
+    return list((await ask_status(at.node.daemon)).problems)
 
 
 async def until_problem(at: Desk, words: str) -> str:
@@ -24,7 +23,7 @@ async def until_problem(at: Desk, words: str) -> str:
 async def test_an_api_server_that_is_away_ends_in_a_reason_and_comes_back(kubelet: Kubelet, kubelet_root: Path):
     async with desk(GPUSHARE, kubelet, kubelet_root) as at:
         await at.server.stop()
-        pods = at.node.daemon._upward.assigner.pods  # type: ignore[union-attr]  # it runs
+        pods = at.node.daemon._cluster.assigner.pods  # type: ignore[union-attr]  # it runs
         async with asyncio.timeout(20):
             async for now in pods.latest.follow():
                 if now.problem:
@@ -48,10 +47,10 @@ async def test_marks_that_are_forbidden_are_told_with_verb_and_resource(kubelet:
         at.server.allowed = {("list", "pods"), ("watch", "pods"), ("list", "nodes"), ("watch", "nodes")}
         pod = await at.bind("p", {"main": 4}, 1)
         assert at.told(pod) == 1  # it has its card all the same
-        told = await until_problem(at, "pod default/p is not marked")
+        told = await until_problem(at, "pod default/p is not annotated")
         assert 'resources: ["pods"]' in told or "patch pods" in told
         assert "patch" in told
-        assert any("is not marked" in problem for problem in await problems(at))
+        assert any("is not annotated" in problem for problem in await problems(at))
         at.server.allowed = None
         await at.marked("p")
 
@@ -81,7 +80,7 @@ async def test_what_cannot_be_mended_is_in_status_and_journal(kubelet: Kubelet, 
         second = await at.admit("second", {"main": 4, "more": 12})
         assert (at.told(second), at.told(second, "more")) == (1, 1)
         wrong = await at.node.until_fact("assignment-wrong")
-        assert wrong.keys["reason"] == f"default/second has {at.cards[1]}, and was promised 2"
+        assert wrong.keys["reason"] == f"default/second has {at.cards[1]}, and was assigned 2"
         assert any("default/second has" in problem for problem in await problems(at))
         # The one it was taken from is gone, so the promise can say what is so.
         at.server.store.remove("pods", "first", "default")
@@ -95,11 +94,11 @@ async def test_a_container_with_the_name_of_another_pod_is_in_status_and_journal
         b = await at.admit("b", {"main": 4})
         assert b.containers["main"].env["POD_NAME"] == "a"
         await at.node.until_fact("assignment-wrong")
-        told = await until_problem(at, "default/b was told the name and annotations of default/a")
+        told = await until_problem(at, "default/b was given the name and annotations of default/a")
         assert "Delete the pod, so that it is admitted anew" in told
         await at.end(b)
         assert at.told(await at.bind("c", {"main": 6}, 0)) == 0
-        await at.node.until(lambda: not any("was told the name" in p for p in at.node.daemon.problems.values()))
+        await at.node.until(lambda: not any("was given the name" in p for p in at.node.daemon.problems.values()))
 
 
 async def test_a_promised_card_that_has_failed_is_refused_with_its_reason(kubelet: Kubelet, kubelet_root: Path):

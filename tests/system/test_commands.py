@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.system.process import fairlead, program
+from tests.system.process import fairlead, program, write_config
 from tests.system.rig import GPU
-from tests.system.test_process import write_config
 
 from fairlead.testing import Kubelet
 

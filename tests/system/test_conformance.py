@@ -15,7 +15,7 @@ import pytest
 from tests.docs.blocks import ROOT, read_blocks
 from tests.system.process import fairlead, program
 
-from fairlead.standin.conformance import SCENARIOS, Command, Hooks, Patience, run
+from fairlead.standin.conformance import SCENARIOS, Command, Hooks, Timeouts, run
 from fairlead.standin.conformance.mount import HARD_CODED, LOCK
 
 # A fleet with a device that is unhealthy from the start, so that no scenario is left out for want of one.
@@ -47,8 +47,8 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(400)]  # a run takes 
 
 async def card(*command: str, **how: Any) -> dict[str, str]:
     """How each scenario ended, with the reason of those that did not pass."""
-    done = await run(Command(command), SCENARIOS, patience=Patience.of(20.0), **how)
-    odd = {result.scenario.id: f"{result.mark}: {result.reason}" for result in done.results if result.reason}
+    done = await run(Command(command), SCENARIOS, timeouts=Timeouts.of(20.0), **how)
+    odd = {result.scenario.id: f"{result.outcome}: {result.reason}" for result in done.results if result.reason}
     assert done.conforms, odd
     return odd
 
@@ -127,6 +127,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.xdist_group("private-mount")
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 async def test_a_plugin_that_hard_codes_the_path_gets_a_directory_of_its_own():
     before = HARD_CODED.exists()
@@ -139,6 +140,7 @@ async def test_a_plugin_that_hard_codes_the_path_gets_a_directory_of_its_own():
     assert str(HARD_CODED) not in mounts
 
 
+@pytest.mark.xdist_group("private-mount")
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 async def test_runs_with_a_private_mount_do_not_disturb_each_other():
     """The first to end must not take the mount point from under the others: their plugins still start again."""

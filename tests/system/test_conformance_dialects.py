@@ -18,7 +18,7 @@ from tests.system.desk import DIALECTS, NODE, Dialect
 from tests.system.supply import put_node, put_supply, write_kubeconfig
 from tests.unit.standin.conformance.plugins import pick
 
-from fairlead.standin.conformance import SCENARIOS, Command, Patience, run
+from fairlead.standin.conformance import SCENARIOS, Command, Timeouts, run
 from fairlead.standin.conformance.rig import Rig
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 # the promised one there is nothing to choose: so one card for the whole suite, and several for what they can be asked.
 ONE, SEVERAL = (1, 16), (3, 8)  # cards, and units of each
 OF_SEVERAL = "C01 C18-C33 C38-C40 C46 C57-C58 C67 C72 C75 C82-C86"
-PATIENCE = Patience.of(20.0)
+TIMEOUTS = Timeouts.of(20.0)
 # The unit that each has by default. Small cards keep lists short, and every amount can be promised.
 UNIT_BYTES = {"doslab": 1 << 20, "gpushare": 1 << 30, "volcano": 1 << 20}
 # They do not ask for PreStartContainer, and no GPU is unhealthy: that has a test of its own. They have one resource.
@@ -54,8 +54,8 @@ async def command(dialect: Dialect, root: Path, size: tuple[int, int] = ONE) -> 
 @dialects
 async def test_every_scenario_passes(dialect: Dialect, tmp_path: Path):
     async with command(dialect, tmp_path) as (words, _):
-        card = await run(words, SCENARIOS, patience=PATIENCE)
-    odd = {one.scenario.id: f"{one.mark}: {one.reason}" for one in card.results if one.reason}
+        card = await run(words, SCENARIOS, timeouts=TIMEOUTS)
+    odd = {one.scenario.id: f"{one.outcome}: {one.reason}" for one in card.results if one.reason}
     assert card.conforms, odd
     assert odd.keys() == SKIPPED | ALSO_SKIPPED, odd
     assert (card.resource, card.devices) == (dialect.resource, 16)
@@ -64,8 +64,8 @@ async def test_every_scenario_passes(dialect: Dialect, tmp_path: Path):
 @dialects
 async def test_with_several_cards_every_scenario_of_admissions_passes(dialect: Dialect, tmp_path: Path):
     async with command(dialect, tmp_path, SEVERAL) as (words, _):
-        card = await run(words, pick(OF_SEVERAL), patience=PATIENCE)
-    odd = {one.scenario.id: f"{one.mark}: {one.reason}" for one in card.results if one.reason}
+        card = await run(words, pick(OF_SEVERAL), timeouts=TIMEOUTS)
+    odd = {one.scenario.id: f"{one.outcome}: {one.reason}" for one in card.results if one.reason}
     assert odd.keys() == SKIPPED, odd
     assert card.devices == 24
 
@@ -73,7 +73,7 @@ async def test_with_several_cards_every_scenario_of_admissions_passes(dialect: D
 @dialects
 async def test_slots_of_a_gpu_that_failed_are_refused(dialect: Dialect, tmp_path: Path):
     (unhealthy_refused,) = (scenario for scenario in SCENARIOS if scenario.id == "C24")
-    async with command(dialect, tmp_path, SEVERAL) as (words, machine), Rig(words, PATIENCE) as rig:
+    async with command(dialect, tmp_path, SEVERAL) as (words, machine), Rig(words, TIMEOUTS) as rig:
         await rig.open()
         machine.xid(1, 79)
         await rig.until(lambda: len(rig.healthy) == 16, "the GPU failed: its slots are still healthy")

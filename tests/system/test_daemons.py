@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.system.process import fairlead, program
+from tests.system.process import fairlead, program, write_config
 from tests.system.rig import GPU, SIM
-from tests.system.test_process import write_config
 
 from fairlead.testing import Kubelet
 

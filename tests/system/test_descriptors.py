@@ -11,9 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.apiserver.server import api_server
-from tests.system.process import PATIENCE_S, Program, fairlead, program
+from tests.system.process import PATIENCE_S, Program, fairlead, program, write_config
 from tests.system.rig import GPU, SIM
-from tests.system.test_process import write_config
 
 from fairlead.testing import Kubelet
 

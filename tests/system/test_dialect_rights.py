@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.apiserver.server import Request
 from tests.system.desk import DIALECTS, NODE, Desk, Dialect, desk
+from tests.system.rights import right
 
 from fairlead.cluster.rbac import FEATURES
 from fairlead.testing import Kubelet
@@ -18,16 +18,6 @@ SHARED = "`fairlead doslab`, `fairlead gpushare`"
 RIGHTS = {"doslab": SHARED, "gpushare": SHARED, "volcano": "`fairlead volcano`"}
 
 AMOUNTS = {"doslab": "doslab.io/gpu-core", "gpushare": "aliyun.com/gpu-count", "volcano": "volcano.sh/gpu-number"}
-
-
-def right(request: Request) -> tuple[str, str]:
-    words = request.path.strip("/").split("/")[2:]
-    words = words[2:] if words[0] == "namespaces" else words
-    if request.method == "GET":
-        verb = "watch" if request.query.get("watch") == "true" else "get" if len(words) > 1 else "list"
-    else:
-        verb = request.method.lower()
-    return verb, "/".join(words[::2])
 
 
 async def until(place: Desk, is_so: Callable[[dict[str, Any]], bool]) -> None:

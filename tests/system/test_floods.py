@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.system.process import Program, program
+from tests.system.process import memory_bytes, program, write_config
 from tests.system.rig import SIM
-from tests.system.test_process import write_config
 
 from fairlead.testing import Kubelet
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire import frames as f
-from fairlead.wire.grpc import prefix
+from fairlead.wire.grpc import length_prefixed
 from fairlead.wire.headers import encode_fields
 from fairlead.wire.rpc import Channel
 
@@ -37,13 +35,6 @@ CONNECTIONS, STREAMS = 50, 8
 MIB = 1024 * 1024
 
 
-def peak_bytes(daemon: Program) -> int:
-    text = Path(f"/proc/{daemon.pid}/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+) kB", text)
-    assert found is not None
-    return int(found[1]) * 1024
-
-
 @contextmanager
 def deaf(path: Path) -> Iterator[None]:
     """Clients with every window open, which ask for the list again and again and read nothing."""
@@ -52,7 +43,7 @@ def deaf(path: Path) -> Iterator[None]:
     hello += f.window_update(0, f.MAX_WINDOW - f.DEFAULT_WINDOW)
     for number in range(STREAMS):
         hello += f.frame(f.HEADERS, f.END_HEADERS, 2 * number + 1, block)
-        hello += f.frame(f.DATA, f.END_STREAM, 2 * number + 1, prefix(b""))
+        hello += f.frame(f.DATA, f.END_STREAM, 2 * number + 1, length_prefixed(b""))
     held = []
     try:
         for _ in range(CONNECTIONS):
@@ -71,15 +62,20 @@ def config(kubelet: Kubelet, kubelet_root: Path) -> str:
     return write_config(kubelet_root, kubelet, LONG)
 
 
-async def test_lists_that_nobody_reads_do_not_grow_the_daemon(kubelet: Kubelet, config: str):
+async def test_lists_that_are_not_read_do_not_grow_the_daemon(kubelet: Kubelet, config: str):
     async with program("-m", "fairlead", "run", "--config", config) as daemon:
         await kubelet.wait_for_allocatable(SLICE, COUNT, 60)
-        before = peak_bytes(daemon)
-        with deaf(next(kubelet.plugin_dir.glob("fairlead-*.sock"))):
-            for number in range(3):
-                pod = await kubelet.run_pod(f"p{number}", {"main": {SLICE: 1}})
-                assert pod.phase == "Running", pod.message
-        assert peak_bytes(daemon) - before < 100 * MIB
+        before = memory_bytes(daemon, "VmHWM")
+        await _flood(kubelet, "p", pods=3)
+        assert memory_bytes(daemon, "VmHWM") - before < 100 * MIB
+
+
+async def _flood(kubelet: Kubelet, name: str, pods: int) -> None:
+    """The kubelet is served meanwhile."""
+    with deaf(next(kubelet.plugin_dir.glob("fairlead-*.sock"))):
+        for number in range(pods):
+            pod = await kubelet.run_pod(f"{name}-{number}", {"main": {SLICE: 1}})
+            assert pod.phase == "Running", pod.message
 
 
 async def test_a_crowd_on_the_status_socket_is_served_or_refused_and_allocate_does_not_wait_for_it(

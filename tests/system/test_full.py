@@ -61,7 +61,7 @@ async def test_a_full_directory_is_told_as_such_and_left_behind(small: Path, kub
         assert not any("already served" in str(fact.keys) for fact in node.facts)
 
 
-@pytest.mark.parametrize("broken", ["fairlead.kubelet.unit.listen", "os.pwrite", "os.ftruncate"])
+@pytest.mark.parametrize("broken", ["fairlead.fronts.deviceplugin.endpoint.listen", "os.pwrite", "os.ftruncate"])
 async def test_what_failed_once_is_no_obstacle_later(
     broken: str, kubelet: Kubelet, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests.system.rig import GPU, SIM, running
 
-from fairlead.app import holders, report, stock
-from fairlead.policy.retain import retain
+from fairlead.engine import listing as stock
+from fairlead.fronts import holders
+from fairlead.policy.offering.retain import retain
 from fairlead.testing import Kubelet
 
 SHARED = SIM.replace("resource: nvidia.com/gpu", "resource: nvidia.com/gpu\n    replicas: 2")
@@ -48,8 +49,8 @@ async def test_without_pod_resources_slots_leave_when_the_kubelets_checkpoint_sh
     async with running(kubelet, kubelet_root, text) as node:
         await node.ready()
         told = await node.until_fact("holders-unknown")
-        assert f"hostPath: {{path: {nowhere.parent}}}" in str(told.keys["reason"])
-        assert f"mountPath: {nowhere.parent}" in report.status(node.daemon, node.daemon.holdings)()["holders_problem"]
+        assert f"{nowhere.parent} is not there" in str(told.keys["reason"])
+        assert "set kubelet.podResources (--pod-resources)" in node.status().holders_problem
         pod = await kubelet.run_pod("holds", {"main": {GPU: 1}})
         (held,) = pod.containers["main"].devices[GPU]
         free = next(one for one in node.ids() if one != held)

@@ -11,8 +11,9 @@ from tests.fuzz.hostile import FILES, TEXTS, dump
 from tests.system.process import fairlead, program
 from tests.system.rig import GPU, SIM, running
 
-from fairlead.dialects.nvidia.meaning import read as read_nvidia
-from fairlead.dialects.volcano.meaning import read as read_volcano
+from fairlead.dialects.gke.command import read_command_line as read_gke
+from fairlead.dialects.nvidia.command import read_command_line as read_nvidia
+from fairlead.dialects.volcano.command import read_command_line as read_volcano
 from fairlead.model.errors import FairleadError
 from fairlead.testing import Kubelet
 
@@ -48,10 +49,23 @@ def test_no_hostile_file_of_theirs_is_read_again(read, good, kind: str, tmp_path
     path = tmp_path / "theirs.yaml"
     path.write_bytes(dump(good))
     order = read([f"--config-file={path}"], {"NODE_NAME": "n"})
-    assert order.meant().config
+    assert order.translate().config
     _put(kind, path)
     with pytest.raises(FairleadError, match="theirs"):
-        order.meant()
+        order.translate()
+
+
+@pytest.mark.parametrize("kind", sorted({*FILES, *WORST} - {"nesting of 500 in JSON"}))  # which is a key like any other
+def test_no_hostile_config_file_of_gkes_is_read_again(kind: str, tmp_path: Path):
+    """At its start the file would be left out, as with theirs. While it runs, it changes nothing."""
+    path = tmp_path / "theirs.json"
+    path.write_text('{"MaxTimeSharedClientsPerGPU": 2}')
+    order = read_gke([f"-gpu-config={path}"], {})
+    assert order.translate().config["rules"][0]["replicas"] == 2
+    _put(kind, path)
+    with pytest.raises(FairleadError, match="theirs"):
+        order.translate()
+    assert read_gke([f"-gpu-config={path}"], {}).translate().config["rules"][0].get("replicas") is None
 
 
 @pytest.mark.parametrize("kind", ["fifo", "zero", "large", "laughs 9 9", "60 KB of ["])

@@ -5,35 +5,20 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.system.process import program
+from tests.system.serving import serving
 
 import fairlead
-from fairlead.app.daemon import Daemon
 from fairlead.library import make_daemon
-from fairlead.model.clock import SystemClock
 from fairlead.model.errors import UsageError
-from fairlead.observe.journal import Fact, Journal
 from fairlead.testing import Kubelet
 
 LED = "example.com/led"
-
-
-@asynccontextmanager
-async def serving(kubelet: Kubelet, *plugins: fairlead.Plugin) -> AsyncIterator[tuple[Daemon, list[Fact]]]:
-    facts: list[Fact] = []
-    daemon = make_daemon(plugins, plugin_dir=str(kubelet.plugin_dir), journal=Journal(SystemClock(), facts.extend))
-    task = asyncio.create_task(daemon.run())
-    try:
-        yield daemon, facts
-    finally:
-        daemon.stop()
-        await task
 
 
 async def test_a_decorated_function_is_a_plugin(kubelet: Kubelet):
@@ -80,7 +65,7 @@ async def test_a_subclass_may_check_edit_and_prepare(kubelet: Kubelet):
         assert pod.containers["main"].env == {"LEDS": "led0,led1"}
         assert leds.prepared == ["led0::0"]
         leds.broken = True
-        (source,) = daemon.sources.live.values()
+        (source,) = daemon.engine.sources.live.values()
         await source.pulse()
         await kubelet.wait_for_allocatable(LED, 2)
 
@@ -108,7 +93,7 @@ async def test_a_plugin_that_exits_does_not_end_the_daemon(kubelet: Kubelet):
     async with serving(kubelet, rude) as (daemon, facts):
         await kubelet.wait_for_allocatable(LED, 1)
         rude.rude = True
-        (source,) = daemon.sources.live.values()
+        (source,) = daemon.engine.sources.live.values()
         await source.scan()
         await source.pulse()
         assert "discover raised SystemExit: 3" in source.problem
@@ -172,7 +157,7 @@ async def test_a_discover_that_fails_later_keeps_the_devices(kubelet: Kubelet):
     moody = Moody()
     async with serving(kubelet, moody) as (daemon, facts):
         await kubelet.wait_for_allocatable(LED, 1)
-        (source,) = daemon.sources.live.values()
+        (source,) = daemon.engine.sources.live.values()
         for mood, words in (("bad", "bus error"), ("odd", "which is not a Device")):
             moody.mood = mood
             await source.scan()

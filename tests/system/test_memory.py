@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.system.rig import GPU, Node, running
 
 from fairlead.model.names import SlotId
-from fairlead.policy.memory import MIB, read_id
+from fairlead.policy.offering.memory import MIB, read_id
 from fairlead.testing import Kubelet, Pod
 
 MEMORY = "example.com/gpu-memory"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.system.rig import GPU, SIM, running
 
-from fairlead.app import report
 from fairlead.model.device import Device
 from fairlead.model.inventory import Findings
 from fairlead.testing import Kubelet
@@ -51,10 +50,10 @@ async def test_the_reason(kubelet: Kubelet, kubelet_root: Path, text: str, backe
         node.start(backends)
         fact = await node.until_fact("nothing-offered")
         assert reason in str(fact.keys["reason"])
-        assert any(reason in problem for problem in report.status(node.daemon, node.daemon.holdings)()["problems"])
+        assert any(reason in problem for problem in node.status().problems)
 
 
 async def test_a_daemon_that_offers_something_has_no_such_problem(kubelet: Kubelet, kubelet_root: Path):
     async with running(kubelet, kubelet_root) as node:
         await node.ready(GPU)
-        assert report.status(node.daemon, node.daemon.holdings)()["problems"] == []
+        assert node.status().problems == ()

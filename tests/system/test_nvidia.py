@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.recorded.stage import eventually
 from tests.system.rig import GPU, PATIENCE_S, Node, running
 from tests.unit.backends.nvidia.drivers import installed, options
 
+from fairlead.app.signals import Signals
 from fairlead.model.names import DeviceId
 from fairlead.testing import Kubelet
 
@@ -67,7 +69,7 @@ async def test_an_xid_withdraws_its_gpu_and_it_comes_back(
         lame = machine.driver.gpus[3].uuid
         machine.xid(3, 79)
         await node.until_fact("unhealthy", device=lame)
-        tracks = node.daemon.sources.live["nvidia"].tracks
+        tracks = node.daemon.engine.sources.live["nvidia"].tracks
         assert await eventually(lambda: bool(tracks[DeviceId(lame)].signs and tracks[DeviceId(lame)].clean))
         assert node.find("probation", device=lame) is None  # clean probes are not enough
         machine.load_anew()
@@ -84,7 +86,9 @@ async def test_a_hangup_opens_a_new_session_and_gpus_that_are_gone_turn_unhealth
         await node.ready()
         gone = machine.driver.gpus[6:]
         machine.become_unseen(replace(machine.driver, gpus=machine.driver.gpus[:6]))
-        os.kill(os.getpid(), signal.SIGHUP)
+        with Signals(node.daemon.stop, partial(node.daemon.reload, fresh=True)):  # as `app.start` does
+            os.kill(os.getpid(), signal.SIGHUP)
+            await node.until_fact("device-gone", device=gone[0].uuid)
         await kubelet.wait_for_allocatable(GPU, 6, PATIENCE_S)
         for gpu in gone:
             await node.until_fact("device-gone", device=gpu.uuid)

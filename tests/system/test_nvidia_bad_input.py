@@ -12,7 +12,7 @@ Where each bad input is shown; "here" is this file:
 | mixed MIG under single | end, wait | `recorded/test_nvidia.py` (every such recording) |
 | malformed UUID, of the driver | the others are offered | `test_scan.py` |
 | malformed UUID, in the config file | end | `unit/dialects/nvidia/test_v1.py` |
-| unknown target of replicas | end | `unit/dialects/nvidia/test_meaning.py` |
+| unknown target of replicas | end | `unit/dialects/nvidia/test_command.py` |
 | replicas 0 or 1 | end | `test_v1.py`, `unit/dialects/nvidia/test_settings_recorded.py` |
 | names over 63 characters | end | `test_v1.py`, `unit/model/test_names.py` |
 | unwritable CDI directory | end, wait | `unit/backends/nvidia/test_injection.py` (after a good scan: the list stays) |

@@ -56,8 +56,8 @@ async def test_odd_file_names_harm_nobody(kubelet: Kubelet, kubelet_root: Path):
             assert code == 0, printed
             assert _is_harmless(printed), printed
             assert json.loads(printed)
-        (odd,) = [one for one in node.daemon.inventory.devices if one.index == r"nic\xff"]
-        assert node.daemon.inventory.conditions[odd.id].health is not Health.HEALTHY
+        (odd,) = [one for one in node.daemon.engine.inventory.devices if one.index == r"nic\xff"]
+        assert node.daemon.engine.conditions.by_device[odd.id].health is not Health.HEALTHY
         pod = await kubelet.run_pod("train", {"main": {NIC: len(ODD) - 1}})
         assert pod.phase == "Running", pod.message
 

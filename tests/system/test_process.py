@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import pwd
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.process import fairlead, program
+from tests.system.process import fairlead, program, write_config
 from tests.system.rig import GPU, SIM
 
 from fairlead.testing import Kubelet
-
-
-def write_config(root: Path, kubelet: Kubelet | None = None, text: str = SIM, **kubelet_keys: str) -> str:
-    directory = kubelet.plugin_dir if kubelet else root / "plugins"
-    keys = {"directory": str(directory), "podResources": f"{root}/none.sock"} | kubelet_keys
-    path = root / "fairlead.yaml"
-    path.write_text(f"{text}\nkubelet: {json.dumps(keys)}\nstatus: {{socket: {root}/fl.sock}}\n")
-    return str(path)
 
 
 async def test_it_registers_and_a_signal_stops_it_cleanly(kubelet: Kubelet, kubelet_root: Path):
@@ -129,7 +122,7 @@ async def test_a_daemon_needs_no_root_in_a_directory_it_may_write(kubelet: Kubel
         "import os, yaml, fairlead.cli.run, fairlead.app.daemon, fairlead.backends.sim.backend\n"
         "import difflib, fairlead.backends.sim.library, fairlead.config.load\n"
         "from fairlead.backends import registry; registry.kinds()\n"
-        "from fairlead.app.warm import load_ahead; load_ahead()\n"
+        "from fairlead.app.start import load_rest; load_rest()\n"
         f"from fairlead.backends.sim import open_backend; open_backend({{'fleet': 'h100x8'}}, None)\n"
         f"os.setgid({nobody.pw_gid}); os.setuid({nobody.pw_uid})\n"
         f"from fairlead.cli import main; main(['run', '--config', {config!r}])"
@@ -234,7 +227,6 @@ async def test_who_gave_an_order_is_in_the_log(kubelet: Kubelet, kubelet_root: P
 async def test_a_host_without_a_place_for_the_status_socket_is_served_all_the_same(
     kubelet: Kubelet, kubelet_root: Path, place: str
 ):
-    """A root file system that is read-only gives the same error as /proc does: no directory can be made."""
     (kubelet_root / "file").write_text("")
     config = write_config(kubelet_root, kubelet)
     words = ("run", "--config", config, "--status-socket", place.format(root=kubelet_root))
@@ -244,3 +236,23 @@ async def test_a_host_without_a_place_for_the_status_socket_is_served_all_the_sa
         await kubelet.wait_for_allocatable(GPU, 8)
         daemon.send(signal.SIGTERM)
         assert await daemon.ends() == 0
+
+
+@pytest.fixture
+def read_only(kubelet_root: Path) -> Iterator[Path]:
+    place = kubelet_root / "fixed"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=64k", "none", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("only root can mount a read-only file system, and not everywhere")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+async def test_a_status_socket_on_a_read_only_file_system_is_no_obstacle(
+    kubelet: Kubelet, kubelet_root: Path, read_only: Path
+):
+    words = ("run", "--config", write_config(kubelet_root, kubelet), "--status-socket", f"{read_only}/fl.sock")
+    async with program("-m", "fairlead", *words) as daemon:
+        assert "Read-only file system" in await daemon.says("problem topic=status")
+        await kubelet.wait_for_allocatable(GPU, 8)

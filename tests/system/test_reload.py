@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from tests.clock import FakeClock
-from tests.system.rig import GPU, PATIENCE_S, SIM, Node, running
+from tests.system.rig import GPU, PATIENCE_S, SIM, Node, ask_status, running
 
 from fairlead.app.reload import FileWatch
 from fairlead.config.load import Loaded
 from fairlead.model.device import Device
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId
+from fairlead.observe.control import Control
 from fairlead.testing import Kubelet
 
 SHARED = SIM.replace("resource: nvidia.com/gpu", "{resource: nvidia.com/gpu, replicas: 2}")
@@ -37,6 +38,30 @@ async def test_a_bad_file_keeps_the_old_configuration_and_is_reported(kubelet: K
         node.write(SIM)
         await node.reload()
         assert not await _problems(node)
+
+
+async def test_a_reload_before_the_sources_run_is_made_up_for(
+    kubelet: Kubelet, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A foreign program on the status socket's path may keep the start waiting."""
+    opening, may_open, start = asyncio.Event(), asyncio.Event(), Control.start
+
+    async def slow(control: Control) -> None:
+        opening.set()
+        await may_open.wait()
+        await start(control)
+
+    monkeypatch.setattr(Control, "start", slow)
+    async with running(kubelet, kubelet_root) as node:
+        await opening.wait()
+        node.write(SHARED.replace("h100x8", "mi210x4"))
+        node.daemon.reload(fresh=True)
+        if (task := node.daemon._reloads.task) is not None:
+            await task
+        may_open.set()
+        await node.ready(count=8)
+        await node.until_fact("config-applied")
+        assert len(node.daemon.engine.inventory.devices) == 4
 
 
 async def test_pods_start_while_a_file_is_being_read(kubelet: Kubelet, kubelet_root: Path):
@@ -151,13 +176,13 @@ async def test_a_new_configuration_is_no_cure(kubelet: Kubelet, kubelet_root: Pa
         node.write(SIM.replace("probation: 20ms", "probation: 30ms"))
         await node.reload()
         await node.until_fact("config-applied")
-        first = node.daemon.sources.live["sim"]
-        assert (await node.daemon.questions.told())["resources"][0]["healthy"] == 7
+        first = node.daemon.engine.sources.live["sim"]
+        assert (await ask_status(node.daemon)).resources[0].healthy == 7
         node.write(SIM.replace("fleet: h100x8", "fleet: h100x8\n    speed: 2"))
         await node.reload()
-        assert node.daemon.sources.live["sim"] is not first
-        await node.daemon.sources.live["sim"].first_scan.wait()
-        assert (await node.daemon.questions.told())["resources"][0]["healthy"] == 7
+        assert node.daemon.engine.sources.live["sim"] is not first
+        await node.daemon.engine.sources.live["sim"].first_scan.wait()
+        assert (await ask_status(node.daemon)).resources[0].healthy == 7
         assert kubelet.node().allocatable == {GPU: 7}
 
 
@@ -177,15 +202,15 @@ async def test_a_renamed_backend_keeps_its_devices_and_what_was_wrong_with_them(
         await node.ready()
         await node.steer(do="fail", device="3", xid=79)
         await kubelet.wait_for_allocatable(GPU, 7)
-        lists = node.daemon.journal.counts["published"]
+        lists = published(node)
         node.write(SIM.replace("- kind: sim", "- kind: sim\n    name: gpus"))
         await node.reload()
-        assert node.daemon.sources._handover is not None
-        await node.daemon.sources._handover
-        assert set(node.daemon.sources.speaking) == {"gpus"}
+        assert node.daemon.engine.sources._handover is not None
+        await node.daemon.engine.sources._handover
+        assert set(node.daemon.engine.sources.speaking) == {"gpus"}
         node.daemon.settle()
         assert kubelet.node().allocatable == {GPU: 7}
-        assert node.daemon.journal.counts["published"] == lists  # the kubelet heard nothing of it
+        assert published(node) == lists  # the kubelet heard nothing of it
 
 
 async def test_a_device_that_a_pod_holds_is_not_given_away_under_another_name(kubelet: Kubelet, kubelet_root: Path):
@@ -262,7 +287,9 @@ async def test_a_changed_file_is_noticed_also_through_a_swapped_link(tmp_path: P
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "fairlead.yaml").symlink_to("..data/fairlead.yaml")
     clock, seen = FakeClock(), []
-    watch = asyncio.create_task(FileWatch(tmp_path / "fairlead.yaml", clock).run(lambda: seen.append(1)))
+    watch = asyncio.create_task(
+        FileWatch(tmp_path / "fairlead.yaml", clock).run(lambda: seen.append(1), lambda _key, _text: None)
+    )
     await clock.advance(10)
     assert not seen
     (tmp_path / "..new").symlink_to("two")
@@ -276,7 +303,7 @@ async def test_a_changed_file_is_noticed_also_through_a_swapped_link(tmp_path: P
 
 
 async def _problems(node: Node) -> list[str]:
-    return list((await node.daemon.questions.told())["problems"])
+    return list((await ask_status(node.daemon)).problems)
 
 
 def _registrations(kubelet: Kubelet) -> int:
@@ -295,9 +322,9 @@ async def test_a_reload_during_the_first_scan_offers_nothing_before_every_backen
         await node.until_fact("device-found", device="a")
         node.write(SHARED.replace(one, two))
         await node.reload()
-        (resettling,) = [task for task in node.daemon._tasks if task.get_name() == "resettle"]
+        (resettling,) = [task for task in asyncio.all_tasks() if task.get_name() == "resettle"]
         await asyncio.wait_for(resettling, PATIENCE_S)
-        assert not node.daemon.supervisor.units
+        assert not node.daemon.supervisor.endpoints
         slow.answers.set()
         await node.ready(count=4)
 
@@ -319,7 +346,11 @@ async def test_a_file_that_changes_while_the_daemon_starts_is_seen(tmp_path: Pat
     file.write_text("a")
     watch = FileWatch(file, clock)
     file.write_text("changed")  # after it was read, before anybody watches
-    watching = asyncio.create_task(watch.run(lambda: seen.append(1)))
+    watching = asyncio.create_task(watch.run(lambda: seen.append(1), lambda _key, _text: None))
     await clock.advance(2)
     assert seen == [1]
     watching.cancel()
+
+
+def published(node: Node) -> int:
+    return sum(fact.kind == "published" for fact in node.daemon.journal.tail())

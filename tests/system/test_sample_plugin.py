@@ -25,5 +25,6 @@ def no_litter() -> Iterator[None]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the sample hard-codes its directory, and mounting over it takes root")
 @pytest.mark.usefixtures("no_litter")
+@pytest.mark.xdist_group("private-mount")  # one mount point, and tests that look whether it is gone
 async def test_the_card_of_the_sample_plugin_is_the_one_that_is_written_down():
     assert differences("sample", await sample()) == {}

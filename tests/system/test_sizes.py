@@ -17,10 +17,9 @@ from tests.system.process import program
 from tests.system.rig import running
 from tests.system.supply import put_node, write_kubeconfig
 
-from fairlead.app import report
 from fairlead.cli import show
-from fairlead.policy.budget import KUBELET_MESSAGE_MAX_BYTES
-from fairlead.policy.stall import PAIR_S, most_slots
+from fairlead.policy.offering.budget import KUBELET_MESSAGE_MAX_BYTES
+from fairlead.policy.offering.stall import PAIR_S, most_slots
 from fairlead.testing import Kubelet
 
 ONE, EIGHT, LARGE = (80,), (80,) * 8, (141,) * 8
@@ -76,8 +75,8 @@ async def sized(size: Size, kubelet: Kubelet, root: Path) -> AsyncIterator[Desk]
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_a_node_of_any_size_is_offered_in_a_unit_that_fits(size: Size, kubelet: Kubelet, kubelet_root: Path):
     async with sized(size, kubelet, kubelet_root) as at:
-        unit = at.node.daemon.supervisor.units[at.offered.name]
-        assert len(unit.offer.frame) <= KUBELET_MESSAGE_MAX_BYTES
+        unit = at.node.daemon.supervisor.endpoints[at.offered.name]
+        assert len(unit.device_list.frame) <= KUBELET_MESSAGE_MAX_BYTES
         check_ids_are_theirs(size, at)
         check_growth_is_told(size, at)
         check_price_is_told(size, at)
@@ -97,7 +96,7 @@ def check_ids_are_theirs(size: Size, at: Desk) -> None:
 
 def check_growth_is_told(size: Size, at: Desk) -> None:
     told = [fact.keys for fact in at.node.facts if fact.kind == "unit-grown"]
-    shown = show.status(report.status(at.node.daemon, at.node.daemon.holdings)())
+    shown = show.status(at.node.status())
     if size.unit_mib == size.usual_mib:
         assert (told, "a unit is" in shown) == ([], False)
         return
@@ -113,7 +112,7 @@ def check_growth_is_told(size: Size, at: Desk) -> None:
 def check_price_is_told(size: Size, at: Desk) -> None:
     """A unit is the contract, whatever it costs the kubelet. What it costs is said, with the cure."""
     told = [fact.keys for fact in at.node.facts if fact.kind == "list-costly"]
-    shown = show.status(report.status(at.node.daemon, at.node.daemon.holdings)())
+    shown = show.status(at.node.status())
     slots = sum(size.cards_gib) * 1024 // size.unit_mib
     assert ("busy with the list" in shown) == (slots > most_slots())
     if slots <= most_slots():

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.system.rig import running
 
-from fairlead.app import holders, units
+from fairlead.engine import units
+from fairlead.fronts import holders
 from fairlead.testing import Kubelet
 
 MEMORY = "example.com/gpu-memory"

@@ -13,7 +13,7 @@ import yaml
 from tests.apiserver.server import ApiServer, api_server
 from tests.system.rig import Node, running
 
-from fairlead.dialects.volcano.meaning import NUMBER, read
+from fairlead.dialects.volcano.command import NUMBER, read_command_line
 from fairlead.testing import Kubelet
 
 NODE = "n1"
@@ -24,7 +24,7 @@ MIXED = "devices: [{vendor: nvidia, model: T4, memory: 16GiB}, {count: 2, vendor
 @asynccontextmanager
 async def cards(fleet: str, kubelet: Kubelet, root: Path) -> AsyncIterator[tuple[Node, ApiServer]]:
     (root / "fleet.yaml").write_text(f"description: cards\n{fleet}")
-    config: dict[str, Any] = read(["--gpu-strategy=number"], {"NODE_NAME": NODE}).meant().config
+    config: dict[str, Any] = read_command_line(["--gpu-strategy=number"], {"NODE_NAME": NODE}).translate().config
     config["backends"] = [{"kind": "sim", "fleet": str(root / "fleet.yaml")}]
     config["rules"][0]["env"]["TOLD"] = "{indexes}"
     config["kubelet"] |= {"directory": str(kubelet.plugin_dir), "podResources": str(kubelet.podresources_socket)}

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from tests.system.process import program
-from tests.system.test_library import serving
+from tests.system.rig import ask_status
+from tests.system.serving import serving
 
 import fairlead
-from fairlead.kubelet import unit
+from fairlead.fronts.deviceplugin import endpoint
 from fairlead.testing import Kubelet
 
 LED = "example.com/led"
@@ -38,7 +39,7 @@ class Gated(fairlead.Plugin):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(unit, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(endpoint, "LOOK_AGAIN_S", 0.01)
 
 
 def registered(kubelet: Kubelet) -> int:
@@ -58,13 +59,13 @@ async def test_nothing_is_registered_before_it_may_and_the_reason_is_told(kubele
     async with serving(kubelet, plugin) as (daemon, facts):
         await asked_again(plugin)
         assert registered(kubelet) == 0
-        (line,) = (await daemon.questions.told())["resources"]
-        assert (line["phase"], line["reason"]) == ("register", "the driver to load")
+        (line,) = (await ask_status(daemon)).resources
+        assert (line.phase, line.reason) == ("register", "the driver to load")
         plugin.reason = None
         await kubelet.wait_for_allocatable(LED, 1)
         assert [fact.keys["reason"] for fact in facts if fact.kind == "waiting"] == ["the driver to load"]
-        (line,) = (await daemon.questions.told())["resources"]
-        assert line["reason"] == ""
+        (line,) = (await ask_status(daemon)).resources
+        assert line.reason == ""
 
 
 async def test_a_restarted_kubelet_waits_for_it_again(kubelet: Kubelet):

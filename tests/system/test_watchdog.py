@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import socket
 from pathlib import Path
 
 import pytest
-from tests.system.process import program
+from tests.system.process import program, write_config
 from tests.system.rig import GPU
-from tests.system.test_process import write_config
 
 from fairlead.testing import Kubelet
 
@@ -53,6 +53,18 @@ async def test_code_that_blocks_the_loop_is_named_and_the_process_ends(kubelet: 
         assert "watchdog-ended" in await plugin.says("watchdog-ended")
         assert await plugin.ends() == 75
         assert not [line for line in plugin.lines if "Traceback" in line]
+        pod.cancel()
+
+
+async def test_the_process_ends_with_a_log_for_machines_too(kubelet: Kubelet, kubelet_root: Path):
+    env = environment(kubelet, FAIRLEAD_WATCHDOG_LIMIT="1s", FAIRLEAD_LOG_FORMAT="json")
+    async with program(written(kubelet_root, edits=BLOCKS), env=env) as plugin:
+        await kubelet.wait_for_allocatable("example.com/slow", 1)
+        pod = asyncio.create_task(kubelet.run_pod("p", SLOW))
+        for event in ("loop-blocked", "watchdog-ended"):
+            told = json.loads(await plugin.says(event))
+            assert (told["event"], told["limit"]) == (event, 1)
+        assert await plugin.ends() == 75
         pod.cancel()
 
 

@@ -1,10 +1,13 @@
 """Packs folders of recordings, one JSON file per case, into what `read` reads.
 
     python -m tests.vectors.pack nvidia FOLDER_OF_NVIDIA FOLDER_OF_GFD
+    python -m tests.vectors.pack gke FOLDER_OF_GKE
     python -m tests.vectors.pack sharing FOLDER_OF_MINI FOLDER_OF_GPUSHARE FOLDER_OF_VOLCANO
+    python -m tests.vectors.pack generic FOLDER
 
 Of NVIDIA's nothing is dropped: a case is its own JSON with the driver taken out and the file's name put in. Of the
-three that share memory, logs and times are left out, and folders of the recorder are called /recorded.
+others, logs and times are left out, and folders of the recorder are called /recorded. Of GKE's, those of the plugin are
+taken: partition_gpu is another program.
 """
 
 from __future__ import annotations
@@ -29,6 +32,12 @@ def main(words: list[str]) -> int:
             _pack_nvidia([one, two])
         case ["sharing", one, two, three]:
             _pack_sharing([one, two, three])
+        case ["generic", folder]:
+            cases = [_case(json.loads(file.read_text())) for file in sorted(Path(folder).glob("*.json"))]
+            _write(HERE / "generic" / "cases.jsonl.gz", cases)
+        case ["gke", folder]:
+            files = [file for file in sorted(Path(folder).glob("*.json")) if file.name < "08"]
+            _write(HERE / "gke" / "cases.jsonl.gz", [_case(json.loads(file.read_text())) for file in files])
         case _:
             print(__doc__, file=sys.stderr)
             return 2
@@ -46,7 +55,8 @@ def _case(recorded: dict[str, Any]) -> dict[str, Any]:
     outputs = case["outputs"]
     for key in ("log", "cpu_seconds_used", "seconds_observed"):
         outputs.pop(key, None)
-    for answer in outputs["answers"]:
+    of_resources = (one for resource in outputs.get("resources", {}).values() for one in resource.get("answers", ()))
+    for answer in (*outputs.get("answers", ()), *of_resources):
         answer.pop("seconds", None)
     return case
 

@@ -6,6 +6,8 @@ import json
 
 from tests.nvml import from_recording
 from tests.vectors import drivers, gfd, nvidia
+from tests.vectors.amd import ALLOCATOR, amd
+from tests.vectors.gke import gke
 from tests.vectors.pack import SHARING, driver_key
 from tests.vectors.sharing import sharing
 
@@ -26,6 +28,15 @@ def test_every_recording_of_those_that_share_memory_is_there() -> None:
     calls = [one for peer in SHARING for case in sharing(peer).values() for one in case.outputs.answers if one.rpc]
     assert len(calls) == 103
     assert sum(len(one.envs) for one in calls) == 79
+
+
+def test_every_recording_of_gkes_plugin_is_there() -> None:
+    answers = [one for case in gke().values() for one in case.outputs.answers]
+    assert (len(gke()), len(answers), sum(one.rpc == "Allocate" for one in answers)) == (39, 50, 32)
+
+
+def test_every_recording_of_amds_plugin_is_there() -> None:
+    assert (len(amd()), ALLOCATOR in amd()) == (26, True)
 
 
 def test_every_driver_is_known_and_unchanged() -> None:

@@ -1,1 +1,1 @@
-"""The composition root: sources feed the stock, rules turn it into resources, the supervisor serves them."""
+"""The composition root: wires backends, the engine, the fronts and the observers into a daemon, and starts it."""

@@ -1,19 +1,20 @@
 """Notices a changed configuration file, reads it beside the loop, and knows which settings cannot change while running.
 
-A file may be large, on a file system that does not answer, or made to be slow. It is read on
-a thread. Only the look whether it has changed, one stat every 2 s, is made on the loop.
+A file may be large, on a file system that does not answer, or made to be slow. It is read on a thread. Only the look
+whether it has changed, one stat every 2 s, is made on the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from fairlead.backends.owner import Owner
 from fairlead.config.load import Loaded
 from fairlead.config.spec import Config
+from fairlead.kit.owner import Owner
 from fairlead.model.errors import FairleadError
 from fairlead.model.ports import Clock
 
@@ -21,28 +22,45 @@ POLL_S = 2.0
 DEADLINE_S = 30.0  # for one step: to read the file, or to open the backends that it names
 
 T = TypeVar("T")
+Note = Callable[[str, str], None]
+
+
+class ConfigWatch(Protocol):
+    """Notices that the configuration may be another one."""
+
+    def watches(self) -> bool:
+        """Whether there is a file that could change: a command line is a source too."""
+        ...
+
+    async def run(self, on_change: Callable[[], None], note: Note) -> None: ...
+
+
+def stamp(path: str | Path) -> tuple[int, int, int, int] | None:
+    """What changes with a file. The kubelet replaces a ConfigMap through a link above it: `stat` follows that."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - text or path
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
 class FileWatch:
-    """Polls one file. A ConfigMap is swapped by a symbolic link above it, which `stat` follows and events do not."""
+    """Polls one file: events do not follow links above it."""
 
     def __init__(self, path: Path, clock: Clock, poll_s: float = POLL_S) -> None:
         self._path = path
         self._clock = clock
         self._poll_s = poll_s
-        self._known = self.look()  # now, not when the watch begins: a start takes time
+        self._known = stamp(path)  # now, not when the watch begins: a start takes time
 
-    def look(self) -> tuple[int, int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    def watches(self) -> bool:
+        return stamp(self._path) is not None
 
-    async def run(self, on_change: Callable[[], None]) -> None:
+    async def run(self, on_change: Callable[[], None], note: Note) -> None:
+        del note
         while True:
             await self._clock.sleep(self._poll_s)
-            now = self.look()
+            now = stamp(self._path)
             # A file that is gone is being replaced; the old configuration stays until there is another.
             if now is not None and now != self._known:
                 self._known = now
@@ -108,9 +126,10 @@ def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
         "kubelet.socketName": (old.kubelet.socket_name, new.kubelet.socket_name),
         "kubelet.watcherDirectory": (old.kubelet.watcher_directory, new.kubelet.watcher_directory),
         "cluster": (old.cluster, new.cluster),
+        "http": (old.http, new.http),
         "status.socket": (old.status.socket, new.status.socket),
         "watchdog": (old.watchdog, new.watchdog),
-        "log.format": (old.log.format, new.log.format),
+        "log": (old.log, new.log),
         "instance": (old.instance, new.instance),
     }
     return tuple(name for name, (before, after) in pairs.items() if before != after)

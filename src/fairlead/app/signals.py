@@ -36,8 +36,8 @@ class Signals:
                 signal.signal(number, lambda number, _frame: self._on_signal(number))
                 signal.siginterrupt(number, False)
             loop.add_signal_handler(signal.SIGHUP, self._reload)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see the dispatcher of commands
-        except (ValueError, RuntimeError):  # not the main thread: whoever runs us decides when to stop
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # see `start.prepare`
+        except (ValueError, RuntimeError):  # not the main thread: the program around it decides when to stop
             pass
 
     def __exit__(

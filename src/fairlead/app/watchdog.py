@@ -22,20 +22,22 @@ from typing import Any
 from fairlead.observe.journal import Journal
 
 # The loop is asked for a turn at this pace while all is well, and looked after at the other while it owes one.
-REST_S = 10.0
+REST_S = 15.0
 ALERT_S = 0.5
 BLOCKED_S = 5.0  # a turn that takes longer is worth a line in the log
 # A signal asked us to stop: those who wait for our end wait no longer than this for a loop that does not turn.
 STOP_S = 5.0
-# We were not run ourselves, by more than this: the process was stopped, or its machine. That is nobody's hang.
+# We were not run ourselves, by more than this: the process was stopped, or its machine. That is no hang.
 FROZEN_S = 5.0
+NET_S = 10.0  # the timer in C fires no sooner after twice the limit than this
+NET_RESTS = 4  # and is set anew once in so many turns: it is a thread of its own each time
 PLACES_SHOWN = 4
 EXIT_CODE = 75  # EX_TEMPFAIL: start it again
 
 
 class Verdict(enum.Enum):
     WELL = enum.auto()
-    BLOCKED = enum.auto()  # told once per hang
+    BLOCKED = enum.auto()  # reported once per hang
     OVER = enum.auto()
 
 
@@ -45,7 +47,7 @@ class Pulse:
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
         self.owed_since_s: float | None = None  # a turn was asked for and has not come
-        self.told = False
+        self.reported = False
         self._seen_s: float | None = None
 
     def ask(self, now_s: float) -> None:
@@ -57,9 +59,9 @@ class Pulse:
         self.owed_since_s = now_s
 
     def turned(self) -> bool:
-        """The loop has turned. Whether that ends a hang that was told."""
-        told, self.told, self.owed_since_s = self.told, False, None
-        return told
+        """The loop has turned. Whether that ends a hang that was reported."""
+        reported, self.reported, self.owed_since_s = self.reported, False, None
+        return reported
 
     def blocked_s(self, now_s: float) -> float:
         owed_s = self.owed_since_s  # the loop may turn at any moment
@@ -74,8 +76,8 @@ class Pulse:
         waited_s = self.blocked_s(now_s)
         if waited_s >= (self.limit_s if limit_s is None else limit_s):
             return Verdict.OVER
-        if waited_s >= min(BLOCKED_S, self.limit_s / 2) and not self.told:
-            self.told = True
+        if waited_s >= min(BLOCKED_S, self.limit_s / 2) and not self.reported:
+            self.reported = True
             return Verdict.BLOCKED
         return Verdict.WELL
 
@@ -105,6 +107,7 @@ class Watchdog:
         self._over = threading.Event()
         # Wakes the thread. A queue of this kind may be used in a signal's handler; an event may not.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._net_until_s = float("-inf")  # when the timer in C fires
         self._asked = False  # a turn; the loop has it in its queue
         self._signal = 0  # that asked for an end
         self._thread = threading.Thread(target=self._watch, name="fairlead-watchdog", daemon=True)
@@ -140,11 +143,13 @@ class Watchdog:
             stopping = bool(self._signal)
             verdict = self._pulse.judge(time.monotonic(), slept_s=slept_s, limit_s=STOP_S if stopping else None)
             if verdict is Verdict.OVER:
-                self._journal.record_at_once("watchdog-ended", **self._where(stopping=stopping))
+                with contextlib.suppress(Exception):  # whatever is wrong with the log: a loop that hangs is ended
+                    self._journal.record_at_once("watchdog-ended", **self._where(stopping=stopping))
                 self._end(128 + self._signal if stopping else EXIT_CODE)
                 return
             if verdict is Verdict.BLOCKED:
-                self._journal.record_at_once("loop-blocked", **self._where(stopping=stopping))
+                with contextlib.suppress(Exception):
+                    self._journal.record_at_once("loop-blocked", **self._where(stopping=stopping))
             if not self._asked:
                 self._ask()
 
@@ -175,11 +180,13 @@ class Watchdog:
 
     def _set_net(self) -> None:
         """For a library that holds the interpreter's lock: no Python runs then, not even this thread."""
-        if self._pulse.limit_s < float("inf"):
-            try:
-                faulthandler.dump_traceback_later(2 * self._pulse.limit_s + REST_S, exit=True)
-            except (ValueError, RuntimeError, AttributeError, OSError):  # no standard error to write to
-                return
+        now_s, least_s = time.monotonic(), 2 * self._pulse.limit_s + NET_S
+        if least_s == float("inf") or self._net_until_s - now_s >= least_s:
+            return
+        seconds = least_s + NET_RESTS * self._rest_s
+        with contextlib.suppress(ValueError, RuntimeError, AttributeError, OSError):  # no standard error to write to
+            faulthandler.dump_traceback_later(seconds, exit=True)
+            self._net_until_s = now_s + seconds
 
 
 def places(frame: FrameType | None) -> tuple[str, list[str]]:

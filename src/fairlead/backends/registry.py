@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fairlead._version import __version__
 from fairlead.model.errors import BackendError, FairleadError, UsageError
 from fairlead.model.ports import Backend, Clock
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "fairlead.backends"
 _OWN = {
+    "amd": "fairlead.backends.amd",
     "nvidia": "fairlead.backends.nvidia",
     "paths": "fairlead.backends.paths",
     "sim": "fairlead.backends.sim",
@@ -25,7 +27,7 @@ _OWN = {
 
 
 def open(kind: str, options: Mapping[str, Any], clock: Clock) -> Backend:  # noqa: A001 - reads as registry.open
-    """The backend of that kind. UsageError for a kind nobody knows or options that do not fit."""
+    """The backend of that kind. UsageError for an unknown kind or options that do not fit."""
     opener = _own(kind) or _foreign(kind)
     try:
         backend = opener(options, clock)
@@ -36,6 +38,14 @@ def open(kind: str, options: Mapping[str, Any], clock: Clock) -> Backend:  # noq
     if not isinstance(backend, Backend):
         raise BackendError(f"backend {kind!r} gave a {type(backend).__name__}, which has no name or no discover()")
     return backend
+
+
+def release(kind: str) -> str:
+    """The version of the code that finds devices of that kind; empty where it is not known."""
+    if kind in _OWN:
+        return __version__
+    versions = [point.dist.version for point in _points() if point.name == kind and point.dist is not None]
+    return f"{__version__} {versions[0]}" if versions else ""
 
 
 def kinds() -> tuple[str, ...]:
@@ -52,11 +62,12 @@ def _own(kind: str) -> Callable[..., Any] | None:
 
 
 def _foreign(kind: str) -> Callable[..., Any]:
-    for point in _points():
-        if point.name == kind:
-            break
-    else:
-        from fairlead.backends.strict import did_you_mean  # noqa: PLC0415 - only an error needs it
+    points = {point.value: point for point in _points() if point.name == kind}
+    if len(points) > 1:
+        raise UsageError(f"several packages have a backend of the kind {kind!r}: {', '.join(points)}. Keep one")
+    point = next(iter(points.values()), None)
+    if point is None:
+        from fairlead.kit.decoding import did_you_mean  # noqa: PLC0415 - only an error needs it
 
         raise UsageError(f"no backend of the kind {kind!r}{did_you_mean(kind, kinds())}")
     try:

@@ -1,19 +1,25 @@
-"""The `fairlead` command. The daemon's own path is short: `run` is parsed here, everything else loads click."""
+"""The `fairlead` command. The daemon's own path is short: `run` is parsed here, everything else loads click.
+
+Called by a name of `names.py`, it is the program of that name.
+"""
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
-from collections.abc import Callable
-from importlib import import_module
 from io import TextIOWrapper
 
-# Each is a module beside this one, which takes the place of another system's device plugin.
+from fairlead.cli.names import command_of
+
+# Each is a package of fairlead.dialects, which takes the place of another system's device plugin.
 DIALECTS = {
+    "amd": "Take the place of AMD's GPU device plugin. Also: labels.",
     "doslab": "Take the place of kube-device-plugin-mini (doslab.io).",
-    "gpushare": "Take the place of Aliyun's gpushare device plugin; also inspect.",
-    "nvidia": "Take the place of NVIDIA's device plugin; also labels, config-manager, mps-daemon.",
+    "generic": "Take the place of squat's generic-device-plugin.",
+    "gke": "Take the place of GKE's device plugin for NVIDIA GPUs. Its repository is container-engine-accelerators.",
+    "gpushare": "Take the place of Aliyun's gpushare device plugin. Also: inspect.",
+    "nvidia": "Take the place of NVIDIA's device plugin. Also: labels, config-manager, mps-daemon.",
+    "smarter": "Take the place of smarter-device-manager.",
     "volcano": "Take the place of Volcano's device plugin.",
 }
 DEFECT = 70  # EX_SOFTWARE
@@ -25,8 +31,8 @@ def main(argv: list[str] | None = None) -> None:
     try:
         if isinstance(sys.stdout, TextIOWrapper):  # a name that this terminal has no letters for is no defect
             sys.stdout.reconfigure(errors="backslashreplace")
-        _dispatch(sys.argv[1:] if argv is None else argv)
-    except KeyboardInterrupt:  # while starting; whoever has something to tidy up has caught it before
+        _dispatch([*command_of(sys.argv[0]), *sys.argv[1:]] if argv is None else argv)
+    except KeyboardInterrupt:  # while starting; code with something to clean up has caught it before
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not disturb the end
         sys.exit(INTERRUPTED)
     except Exception as error:
@@ -43,26 +49,18 @@ def main(argv: list[str] | None = None) -> None:
 
 def _dispatch(args: list[str]) -> None:
     if args and args[0] in {"run", *DIALECTS}:
-        # Whoever changes the configuration may tell us before we listen. It waits until then, and ends nobody.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        from fairlead.app.start import prepare  # noqa: PLC0415 - the other commands are no daemons
+
+        prepare()
     if args[:1] == ["run"]:
-        gc.disable()  # nothing made while starting is garbage; the daemon turns it on again when it serves
-
-        from fairlead.cli import lean  # noqa: PLC0415 - as below
-
-        lean.load()
         from fairlead.cli.run import parse, run  # noqa: PLC0415 - the daemon loads no click: start-up and memory
 
         if (plain := parse(args[1:])) is not None:
             sys.exit(run(plain))
     elif args and args[0] in DIALECTS:
-        gc.disable()
+        from fairlead.cli import dialect  # noqa: PLC0415 - see above
 
-        from fairlead.cli import lean  # noqa: PLC0415 - as below
-
-        lean.load()
-        main: Callable[[list[str]], int] = import_module(f"fairlead.cli.{args[0]}").main
-        sys.exit(main(args[1:]))
+        sys.exit(dialect.main(args[0], args[1:]))
     from fairlead.cli.commands import cli  # noqa: PLC0415 - see above
 
     cli(args, prog_name="fairlead")

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import platform
 import sys
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from fairlead._version import __version__
 from fairlead.cli import dialects
+from fairlead.cli.config import config as config_group
+from fairlead.cli.cordon import cordon, uncordon
+from fairlead.cli.doctor import doctor
 from fairlead.cli.explained import Explained
+from fairlead.cli.install_host import install_host
+from fairlead.cli.journal import journal
+from fairlead.cli.manifest import manifest
 from fairlead.cli.node import node
+from fairlead.cli.options import (
+    ask_daemon,
+    flags,
+    json_option,
+    load_config,
+    print_answer,
+    settings,
+    socket_option,
+    survey_devices,
+)
+from fairlead.cli.packing import inspect, simulate, why
+from fairlead.cli.run import WEB
 from fairlead.cli.say import say
-from fairlead.config.settings import CONFIG_ENV, SETTINGS, config_path, overrides
+from fairlead.cli.scheduler import scheduler
+from fairlead.config.settings import CHOICE_ENV, LABEL_ENV
 from fairlead.model.errors import UsageError
-from fairlead.model.text import each_text, encodable, printable, show_json
-
-T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group(
@@ -35,44 +49,18 @@ def cli() -> None:
     """Leads devices into Kubernetes pods."""
 
 
+cli.add_command(config_group)
+cli.add_command(doctor)
+cli.add_command(install_host)
+cli.add_command(manifest)
 cli.add_command(node)
+cli.add_command(scheduler)
+for packed in (inspect, simulate, why):
+    cli.add_command(packed)
+for care in (cordon, journal, uncordon):
+    cli.add_command(care)
 for dialect in dialects.commands():
     cli.add_command(dialect)
-
-
-def settings(function: F) -> F:
-    """Adds --config and the common settings."""
-    for setting in reversed(SETTINGS):
-        function = click.option(setting.flag, help=f"{setting.help} [{setting.env}]")(function)
-    return _config_option(function)
-
-
-def _config_option(function: F) -> F:
-    return click.option("--config", "config", metavar="FILE", help=f"Configuration file. [{CONFIG_ENV}]")(function)
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="The answer as JSON.")
-
-
-def _flags(given: dict[str, str | None]) -> dict[str, str | None]:
-    return {"--" + name.replace("_", "-"): value for name, value in given.items()}
-
-
-def _load(config: str | None, given: dict[str, str | None] | None = None) -> Any:
-    from fairlead.config.load import load  # noqa: PLC0415 - only commands that read one
-
-    return load(config_path(config), overrides(_flags(given or {})))
-
-
-def _print(answer: Any, as_json: bool, draw: Callable[[Any], str]) -> None:
-    if as_json:
-        click.echo(show_json(json.dumps(each_text(answer, encodable), indent=2, ensure_ascii=False)))
-    else:
-        click.echo(draw(each_text(answer, printable)))
-
-
-def _wait(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
 
 
 # --- The daemon -------------------------------------------------------------------------------------------------------
@@ -80,11 +68,23 @@ def _wait(work: Coroutine[Any, Any, T]) -> T:
 
 @cli.command()
 @settings
-def run(config: str | None, **given: str | None) -> None:
+@click.option("--web", is_flag=True, help=f"Serve the page, probes and metrics on {WEB}.")
+@click.option(
+    "--config-label",
+    metavar="LABEL",
+    help=f"The node's label that names the configuration; --config is the directory of them then. [{LABEL_ENV}]",
+)
+@click.option(
+    "--config-default", metavar="NAME", help=f"With --config-label: for a node without the label. [{CHOICE_ENV}]"
+)
+def run(config: str | None, web: bool, **given: str | None) -> None:
     """Run the daemon on this node."""
     from fairlead.cli.run import run as run_daemon  # noqa: PLC0415 - loads the engine
 
-    sys.exit(run_daemon({"--config": config, **_flags(given)}))
+    chosen = flags(given)
+    if web and chosen["--http"] is None:
+        chosen["--http"] = WEB
+    sys.exit(run_daemon({"--config": config, **chosen}))
 
 
 @cli.command()
@@ -92,7 +92,7 @@ def run(config: str | None, **given: str | None) -> None:
 @click.option("--once", is_flag=True, help="Play the story once and leave, even on a terminal.")
 @click.option("--keep", is_flag=True, help="Keep the demo's directory and say where it is.")
 def demo(fleet: str, once: bool, keep: bool) -> None:
-    """Watch a simulated GPU node: pods come and go, a GPU fails and returns, the kubelet restarts."""
+    """Watch a simulated GPU node. Pods come and go, a GPU fails and returns, the kubelet restarts."""
     from fairlead.cli.demo import play  # noqa: PLC0415 - needs the stand-in
 
     sys.exit(play(fleet, once=once, keep=keep))
@@ -120,7 +120,7 @@ def conformance(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Put a device plugin, in any language, through the scenarios of a faithful kubelet.
+    """Test a device plugin, in any language, as a kubelet would.
 
     The command is started in the directory you are in. `{dir}` in it stands for the directory with kubelet.sock; the
     same is in DP_DIR, PLUGIN_SOCK_DIR and some other variables.
@@ -128,13 +128,13 @@ def conformance(
     \b
       fairlead conformance -- ./your-plugin --plugin-dir {dir}
     """  # noqa: D301 - click reads this backspace as "keep the lines"
-    from fairlead.cli.conformance import Wishes, judge, show_list, show_one  # noqa: PLC0415 - needs the stand-in
+    from fairlead.cli.conformance import RunOptions, judge, show_list, show_one  # noqa: PLC0415 - needs the stand-in
 
     if explain:
         sys.exit(show_one(explain, as_json=as_json))
     if listing:
         sys.exit(show_list(only, as_json=as_json))
-    sys.exit(judge(command, Wishes(**how), only=only, as_json=as_json))
+    sys.exit(judge(command, RunOptions(**how), only=only, as_json=as_json))
 
 
 # --- Before anything runs ---------------------------------------------------------------------------------------------
@@ -144,14 +144,14 @@ def conformance(
 @settings
 @json_option
 def validate(config: str | None, as_json: bool, **given: str | None) -> None:
-    """Check a configuration; name every fault."""
-    from fairlead.app.opening import open_backends  # noqa: PLC0415 - loads backends
-    from fairlead.model.clock import SystemClock  # noqa: PLC0415 - as above
+    """Check a configuration, and name every fault."""
+    from fairlead.app.backends import open_backends  # noqa: PLC0415 - loads backends
+    from fairlead.kit.clock import SystemClock  # noqa: PLC0415 - as above
 
-    loaded = _load(config, given)
+    loaded = load_config(config, given)
     backends = open_backends(loaded, SystemClock())
     answer = {"source": loaded.source, "rules": len(loaded.rules), "backends": list(backends)}
-    _print(
+    print_answer(
         answer,
         as_json,
         lambda it: f"{it['source']}: good. {it['rules']} rules, backends: {', '.join(it['backends'])}",
@@ -162,15 +162,20 @@ def validate(config: str | None, as_json: bool, **given: str | None) -> None:
 @settings
 @json_option
 def plan(config: str | None, as_json: bool, **given: str | None) -> None:
-    """Show what would be advertised on this node, and which rule each device hits."""
-    from fairlead.app import report  # noqa: PLC0415 - loads the engine
-    from fairlead.app.foresight import foresee  # noqa: PLC0415 - as above
-    from fairlead.cli import show  # noqa: PLC0415 - as above
+    """Show what would be offered on this node, and why.
 
-    loaded, inventory, problems = _survey(config, given)
-    answer = report.plan(inventory, _wait(foresee(loaded, inventory)), problems, loaded.amounts)
-    _print(answer, as_json, show.plan)
-    if answer["problems"]:
+    Exits with 1 when nothing would be offered, or something would not work.
+    """
+    from fairlead.app.preview import preview, preview_holding  # noqa: PLC0415 - loads the engine
+    from fairlead.cli import show  # noqa: PLC0415 - as above
+    from fairlead.observe.plan import Plan, make_plan  # noqa: PLC0415 - as above
+
+    loaded, inventory, problems = survey_devices(config, given)
+    offering = asyncio.run(preview(loaded, inventory))
+    holding = asyncio.run(preview_holding(loaded, offering))
+    answer = make_plan(inventory, offering, problems, loaded.amounts, holding)
+    print_answer(answer, as_json, show.plan, Plan)
+    if not answer.good:
         sys.exit(1)
 
 
@@ -179,41 +184,18 @@ def plan(config: str | None, as_json: bool, **given: str | None) -> None:
 @json_option
 def devices(config: str | None, as_json: bool, **given: str | None) -> None:
     """List the devices that the configured backends find."""
-    from fairlead.app import report  # noqa: PLC0415 - loads the engine
-    from fairlead.cli import show  # noqa: PLC0415 - as above
+    from fairlead.cli import show  # noqa: PLC0415 - loads the engine
+    from fairlead.observe.status import DeviceFacts, device_facts  # noqa: PLC0415 - as above
 
-    _, inventory, problems = _survey(config, given)
-    _print([report.device_facts(device) for device in inventory.devices], as_json, show.devices)
+    _, inventory, problems = survey_devices(config, given)
+    print_answer([device_facts(device) for device in inventory.devices], as_json, show.devices, list[DeviceFacts])
     for problem in problems:
         say(problem)
     if problems:
         sys.exit(4)
 
 
-def _survey(config: str | None, given: dict[str, str | None]) -> Any:
-    from fairlead.app.opening import survey  # noqa: PLC0415 - loads the engine
-    from fairlead.model.clock import SystemClock  # noqa: PLC0415 - as above
-
-    loaded = _load(config, given)
-    inventory, problems = _wait(survey(loaded, SystemClock()))
-    return loaded, inventory, problems
-
-
 # --- With a daemon ----------------------------------------------------------------------------------------------------
-
-socket_option = click.option(
-    "--status-socket",
-    "--socket",
-    "socket",
-    metavar="PATH",
-    help="The daemon's own socket, or a directory of such. Default: /run/fairlead. [FAIRLEAD_STATUS_SOCKET]",
-)
-
-
-def _ask(socket: str | None, request: dict[str, Any]) -> Any:
-    from fairlead.cli.daemons import ask_one  # noqa: PLC0415 - only commands that ask
-
-    return ask_one(socket, request)
 
 
 @cli.command()
@@ -221,18 +203,22 @@ def _ask(socket: str | None, request: dict[str, Any]) -> Any:
 @json_option
 @click.option("--check", is_flag=True, help="Exit with 1 unless everything is registered and healthy.")
 def status(socket: str | None, as_json: bool, check: bool) -> None:
-    """Show the daemons that run here: devices, health, holders, registration. Exits with 5 when none answers."""
+    """Show the daemons of this node. Devices, health, holders, registration; exits with 5 when none answers."""
     from fairlead.cli import show  # noqa: PLC0415 - only this
     from fairlead.cli.daemons import ask_all  # noqa: PLC0415 - as above
+    from fairlead.observe.status import Status, decode  # noqa: PLC0415 - as above
 
-    told, silent = ask_all(socket, {"ask": "status"})
-    for error in silent if told else ():
-        click.echo(f"fairlead: {error}", err=True)
-    if not told:
+    found, silent = ask_all(socket, {"ask": "status"})
+    for error in silent if found else ():
+        say(error)
+    if not found:
         raise silent[0]
-    answers = [each.answer for each in told]
-    _print(answers if len(answers) > 1 else answers[0], as_json, lambda _: "\n\n".join(map(show.status, answers)))
-    if check and not all(map(show.is_well, answers)):
+    answers = [each.answer for each in found]
+    if len(answers) == 1:
+        print_answer(answers[0], as_json, show.status, Status)
+    else:
+        print_answer(answers, as_json, lambda each: "\n\n".join(map(show.status, each)), list[Status])
+    if check and not all(status.healthy for status in decode(answers, list[Status])):
         sys.exit(1)
 
 
@@ -243,18 +229,23 @@ def status(socket: str | None, as_json: bool, check: bool) -> None:
 @socket_option
 @json_option
 def explain(resource: str, count: int, config: str | None, socket: str | None, as_json: bool) -> None:
-    """Tell which slots a request would get, with scores, and why not the others."""
-    from fairlead.app import report  # noqa: PLC0415 - loads the engine
-    from fairlead.cli import show  # noqa: PLC0415 - as above
-    from fairlead.policy.rules import assign  # noqa: PLC0415 - as above
+    """Explain which slots a request would get, and why not others."""
+    from fairlead.cli import show  # noqa: PLC0415 - loads the engine
+    from fairlead.model.holdings import Holdings  # noqa: PLC0415 - as above
+    from fairlead.model.inventory import ALL_HEALTHY  # noqa: PLC0415 - as above
+    from fairlead.observe.explanation import Explanation, pick_resource  # noqa: PLC0415 - as above
+    from fairlead.observe.explanation import explain as explain_choice  # noqa: PLC0415 - as above
+    from fairlead.policy.offering.rules import make_offering  # noqa: PLC0415 - as above
 
     if config is None:
-        answer = _ask(socket, {"ask": "explain", "resource": resource, "count": count})
+        answer = ask_daemon(socket, {"ask": "explain", "resource": resource, "count": count})
     else:
-        loaded, inventory, _ = _survey(config, {})
-        found = report.pick_resource(assign(inventory, loaded.rules).resources, resource)
-        answer = report.explain(found, count)
-    _print(answer, as_json, show.explanation)
+        loaded, inventory, _ = survey_devices(config, {})
+        found = pick_resource(make_offering(inventory, loaded.rules).resources, resource)
+        answer = to_builtins(explain_choice(found, ALL_HEALTHY, count, Holdings()))
+    print_answer(answer, as_json, show.explanation, Explanation)
+    if not answer["slots"]:  # it would be refused
+        sys.exit(1)
 
 
 @cli.command()
@@ -263,25 +254,8 @@ def explain(resource: str, count: int, config: str | None, socket: str | None, a
 @socket_option
 @json_option
 def clear(device: str, code: str | None, socket: str | None, as_json: bool) -> None:
-    """Tell a daemon that a device's fault is over."""
-    _print(_ask(socket, {"ask": "clear", "device": device, "code": code}), as_json, str)
-
-
-@cli.command()
-@click.option("-n", "--count", default=50, show_default=True, help="How many facts.")
-@socket_option
-@json_option
-def journal(count: int, socket: str | None, as_json: bool) -> None:
-    """Show what a daemon did lately."""
-    from fairlead.observe.journal import Fact, text_line  # noqa: PLC0415 - only this
-
-    facts = _ask(socket, {"ask": "journal", "count": count})
-
-    def line(fact: dict[str, Any]) -> str:
-        keys = {key: value for key, value in fact.items() if key not in {"seq", "at_s", "event"}}
-        return text_line(Fact(fact["seq"], fact["at_s"], fact["event"], keys))
-
-    _print(facts, as_json, lambda rows: "\n".join(map(line, rows)))
+    """Clear the fault of a repaired device."""
+    print_answer(ask_daemon(socket, {"ask": "clear", "device": device, "code": code}), as_json, str)
 
 
 @cli.command()
@@ -301,64 +275,19 @@ def sim(order: str, device: str, details: tuple[str, ...], socket: str | None, a
       fairlead sim slow 2 takes=10s
       fairlead sim recover 2
     """  # noqa: D301 - click reads this backspace as "keep the lines"
-    words = [*([device] if "=" in device else []), *details]
+    texts = [*([device] if "=" in device else []), *details]
     request: dict[str, Any] = {"ask": "steer", "do": order}
     if device and "=" not in device:
         request["device"] = device
-    for word in words:
-        key, equals, value = word.partition("=")
+    for text in texts:
+        key, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"{word!r} is not of the form key=value, such as xid=79")
+            raise UsageError(f"{text!r} is not of the form key=value, such as xid=79")
         request[key] = value
-    _print(_ask(socket, request), as_json, str)
+    print_answer(ask_daemon(socket, request), as_json, str)
 
 
 # --- About itself -----------------------------------------------------------------------------------------------------
-
-
-@cli.group()
-def config() -> None:
-    """The configuration: its schema, its effect, its keys."""
-
-
-@config.command("schema")
-def config_schema() -> None:
-    """Print the JSON Schema of the configuration file."""
-    from fairlead.config.load import schema  # noqa: PLC0415 - only this
-
-    click.echo(json.dumps(schema(), indent=2))
-
-
-@config.command("show")
-@settings
-@json_option
-@click.option("--example", is_flag=True, help="Print a small example instead.")
-def config_show(config: str | None, as_json: bool, example: bool, **given: str | None) -> None:
-    """Print the configuration in force: file, environment and flags together, with all defaults."""
-    from fairlead.config.reference import EXAMPLE, effective  # noqa: PLC0415 - only this
-
-    if example:
-        click.echo(EXAMPLE.rstrip())
-        return
-    loaded = _load(config, given)
-    _print(effective(loaded.config), as_json, _yaml)
-
-
-@config.command("explain")
-@click.argument("key", default="")
-@json_option
-def config_explain(key: str, as_json: bool) -> None:
-    """Tell what a key means: `fairlead config explain rules.match.memory`."""
-    from fairlead.config import reference  # noqa: PLC0415 - only this
-
-    found = [reference.describe(known) for known in reference.find_keys(key)]
-    _print(found, as_json, lambda _: reference.explain_key(key))
-
-
-def _yaml(data: Any) -> str:
-    import yaml  # noqa: PLC0415 - slow to load
-
-    return str(yaml.safe_dump(data, sort_keys=False)).rstrip()
 
 
 @cli.command()
@@ -366,13 +295,13 @@ def _yaml(data: Any) -> str:
 def version(as_json: bool) -> None:
     """Print versions."""
     answer = {"fairlead": __version__, "python": platform.python_version(), "api": "v1beta1"}
-    _print(answer, as_json, lambda it: "  ".join(f"{name} {value}" for name, value in it.items()))
+    print_answer(answer, as_json, lambda it: "  ".join(f"{name} {value}" for name, value in it.items()))
 
 
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell: `fairlead completion bash >> ~/.bashrc`."""
+    """Print a shell's completion script. `fairlead completion bash >> ~/.bashrc` installs it."""
     from click.shell_completion import get_completion_class  # noqa: PLC0415 - only this
 
     found = get_completion_class(shell)

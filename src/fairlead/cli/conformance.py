@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from fairlead.backends.strict import did_you_mean
 from fairlead.cli.draw import colourful, paint, short
+from fairlead.kit.decoding import did_you_mean
 from fairlead.model.errors import HostError, MissingExtra, UsageError
 
 try:
@@ -28,7 +28,7 @@ try:
 except ImportError as error:  # grpcio, or what else the stand-in needs
     raise MissingExtra("conformance", "standin") from error
 
-WORDS = {"pass": "pass", "fail": "FAIL", "advice": "warn", "skip": "skip"}
+LABELS = {"pass": "pass", "fail": "FAIL", "advice": "warn", "skip": "skip"}
 MOST_DELAY_S, MOST_REPEATS = 60.0, 100
 STYLES = {"pass": "good", "fail": "bad", "advice": "warn", "skip": "dim"}
 
@@ -37,7 +37,7 @@ def show_list(only: str, *, as_json: bool) -> int:
     """Every scenario, with its rule."""
     chosen = choose(only)
     if as_json:
-        print(json.dumps(suite.describe_all(chosen), indent=2))  # noqa: T201 - this is the answer
+        print(json.dumps([suite.describe(one) for one in chosen], indent=2))  # noqa: T201 - this is the answer
         return 0
     for chapter in suite.CHAPTERS:
         mine = [scenario for scenario in chapter.scenarios if scenario in chosen]
@@ -64,7 +64,7 @@ def show_one(name: str, *, as_json: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RunOptions:
     """How to play, as it was asked for."""
 
     resource: str | None = None
@@ -87,19 +87,19 @@ class Wishes:
             raise UsageError("--break and --mend go together: what is broken must be mended for the next scenario")
 
 
-def judge(words: Sequence[str], wishes: Wishes, *, only: str = "", as_json: bool = False) -> int:
+def judge(words: Sequence[str], options: RunOptions, *, only: str = "", as_json: bool = False) -> int:
     """Plays the scenarios; 0 if every required one that could be played passed."""
     chosen = choose(only)
     if not words:
         raise UsageError("no command was given. Say: fairlead conformance -- ./your-plugin --its-flag {dir}")
-    wishes.check()
+    options.check()
     cards: list[suite.Card] = []
     try:
-        with _opened(wishes.log) as log:
-            for number in range(1, wishes.repeat + 1):
-                if wishes.repeat > 1:
-                    _tell(f"run {number} of {wishes.repeat}", as_json=as_json)
-                cards.append(_play(words, wishes, chosen, log, as_json=as_json))
+        with _opened(options.log) as log:
+            for number in range(1, options.repeat + 1):
+                if options.repeat > 1:
+                    _announce(f"run {number} of {options.repeat}", as_json=as_json)
+                cards.append(_play(words, options, chosen, log, as_json=as_json))
                 if cards[-1].trouble:
                     break
     except suite.CannotStart as error:
@@ -112,7 +112,7 @@ def judge(words: Sequence[str], wishes: Wishes, *, only: str = "", as_json: bool
         return 128 + signal.SIGTERM
     if as_json:
         facts = [card.facts() for card in cards]
-        print(json.dumps({"runs": facts} if wishes.repeat > 1 else facts[0], indent=2))  # noqa: T201 - this is the answer
+        print(json.dumps({"runs": facts} if options.repeat > 1 else facts[0], indent=2))  # noqa: T201 - this is the answer
     elif len(cards) > 1:
         print(repeated(cards))  # noqa: T201 - as above
     if cards[-1].trouble:
@@ -121,16 +121,16 @@ def judge(words: Sequence[str], wishes: Wishes, *, only: str = "", as_json: bool
 
 
 def _play(
-    words: Sequence[str], wishes: Wishes, chosen: Sequence[suite.Scenario], log: IO[bytes] | None, *, as_json: bool
+    words: Sequence[str], options: RunOptions, chosen: Sequence[suite.Scenario], log: IO[bytes] | None, *, as_json: bool
 ) -> suite.Card:
     lines = Lines(len(chosen), _width(), sys.stderr if as_json else sys.stdout)
     work = suite.run(
-        suite.Command(tuple(words), wishes.private_mount, log=log),
+        suite.Command(tuple(words), options.private_mount, log=log),
         chosen,
-        patience=suite.Patience.of(wishes.timeout, wishes.delay),
-        resource=wishes.resource,
-        hooks=suite.Hooks(wishes.breaks, wishes.mends),
-        progress=lines.progress(),
+        timeouts=suite.Timeouts.of(options.timeout, options.delay),
+        resource=options.resource,
+        hooks=suite.Hooks(options.breaks, options.mends),
+        progress=lines,
     )
     card = asyncio.run(_stoppable(work))
     if not card.trouble:
@@ -151,7 +151,7 @@ def _opened(path: str | None) -> Iterator[IO[bytes] | None]:
         yield file
 
 
-def _tell(text: str, *, as_json: bool) -> None:
+def _announce(text: str, *, as_json: bool) -> None:
     (sys.stderr if as_json else sys.stdout).write(f"{paint(text, 'bold')}\n")
 
 
@@ -188,7 +188,7 @@ def choose(only: str) -> list[suite.Scenario]:
     return [scenario for name, scenario in known.items() if name in wanted]
 
 
-class Lines:
+class Lines(suite.Progress):
     """One line per scenario, as it ends; on a terminal also one that says what is being played."""
 
     def __init__(self, total: int, width: int, out: TextIO) -> None:
@@ -197,9 +197,6 @@ class Lines:
         self._out = out
         self._done = 0
         self._live = out.isatty() and os.environ.get("TERM") != "dumb"
-
-    def progress(self) -> suite.Progress:
-        return suite.Progress(self.begins, self.ended)
 
     def write(self, text: str) -> None:
         self._out.write(f"{text}\n")
@@ -222,11 +219,11 @@ class Lines:
 
 def line(result: suite.Result) -> str:
     scenario = result.scenario
-    kind = "advice" if result.mark is suite.Mark.FAIL and not result.counts else str(result.mark)
-    text = f"{scenario.id}  {paint(WORDS[kind], STYLES[kind])}  {scenario.name}"
+    kind = "advice" if result.outcome is suite.Outcome.FAIL and not result.counts else str(result.outcome)
+    text = f"{scenario.id}  {paint(LABELS[kind], STYLES[kind])}  {scenario.name}"
     if result.reason:
         text += f": {result.reason}"
-    return f"{text}  {paint('→ ' + scenario.link, 'dim')}" if result.mark is suite.Mark.FAIL else text
+    return f"{text}  {paint('→ ' + scenario.link, 'dim')}" if result.outcome is suite.Outcome.FAIL else text
 
 
 def summary(card: suite.Card) -> str:

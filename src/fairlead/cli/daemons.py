@@ -1,7 +1,7 @@
 """Finds the daemons of this node by their sockets, and asks them.
 
-Each daemon has a socket in one directory: `fairlead run` and every dialect under a name of its own. A command that is
-not told which one it is for asks the one that answers, or all of them.
+Each daemon has a socket in one directory: `fairlead run` and every dialect under a name of its own. A command without
+--status-socket asks the one that answers, or all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlead.observe.control import ask
 MOST = 64  # sockets in one directory that are looked at
 
 
-class Told(Struct, frozen=True):
+class Answer(Struct, frozen=True):
     socket: Path
     answer: Any
 
@@ -35,20 +35,20 @@ def ask_one(given: str | None, request: Mapping[str, Any]) -> Any:
     if not alive:
         raise silent[0]
     if len(alive) > 1:
-        names = ", ".join(str(told.socket) for told in alive)
+        names = ", ".join(str(each.socket) for each in alive)
         raise UsageError(f"several daemons run here: {names}. Choose one with --status-socket")
     return ask(alive[0].socket, request)
 
 
-def ask_all(given: str | None, request: Mapping[str, Any]) -> tuple[Sequence[Told], Sequence[NotRunning]]:
+def ask_all(given: str | None, request: Mapping[str, Any]) -> tuple[Sequence[Answer], Sequence[NotRunning]]:
     """The answers of all daemons that are meant, and what was wrong with those that gave none. Never neither."""
     chosen = _chosen(given)
     if not chosen.is_dir():
-        return [Told(chosen, ask(chosen, request))], []
+        return [Answer(chosen, ask(chosen, request))], []
     answers, silent = [], []
     for path in _sockets(chosen):
         try:
-            answers.append(Told(path, ask(path, request)))
+            answers.append(Answer(path, ask(path, request)))
         except NotRunning as error:
             silent.append(error)
     if not answers and not silent:
@@ -58,7 +58,7 @@ def ask_all(given: str | None, request: Mapping[str, Any]) -> tuple[Sequence[Tol
 
 def _chosen(given: str | None) -> Path:
     """A socket, or a directory of sockets: the flag's, the environment's, or the usual one."""
-    found = next((item.value for item in overrides({"--status-socket": given}) if item.path[0] == "status"), "")
+    found = next((str(item.value) for item in overrides({"--status-socket": given}) if item.path[0] == "status"), "")
     return Path(found or Path(StatusSpec().socket).parent)
 
 

@@ -1,14 +1,13 @@
-"""The dialects as commands among others, for `fairlead --help` and the reference. Their flags are their own affair."""
+"""The dialects as commands among others, for `fairlead --help` and the reference. They read their flags themselves."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 
 import click
 
-from fairlead.cli import DIALECTS
+from fairlead.cli import DIALECTS, dialect
 
 
 def commands() -> Iterator[click.Command]:
@@ -17,12 +16,12 @@ def commands() -> Iterator[click.Command]:
 
 
 def _command(word: str, text: str) -> click.Command:
-    def play(args: tuple[str, ...]) -> None:
-        sys.exit(import_module(f"fairlead.cli.{word}").main(args))
+    def run(args: tuple[str, ...]) -> None:
+        sys.exit(dialect.main(word, args))
 
     return click.Command(
         word,
-        callback=play,
+        callback=run,
         params=[click.Argument(["args"], nargs=-1, type=click.UNPROCESSED)],
         help=text,
         add_help_option=False,

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from fairlead.model.text import printable
+from fairlead.kit.text import printable
 
 STYLES: Mapping[str, str] = {
     "dim": "2",
@@ -41,11 +41,23 @@ class Cell:
         self.style = style
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[int] = ()) -> str:
-    """Columns under headers, two spaces apart. Numbers (named by `right`) align right; empty columns are left out."""
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Iterable[int] = (),
+    shared: Iterable[int] = (),
+    nouns: str = "",
+) -> str:
+    """Columns under headers, two spaces apart. Numbers (named by `right`) align right; empty columns are left out.
+
+    `shared`: columns that, when every row of several has the same, are said once above the table, of all the `nouns`.
+    """
     cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
-    kept = [column for column in range(len(headers)) if not cells or any(row[column].text for row in cells)]
-    widths = {column: max([len(headers[column]), *(len(row[column].text) for row in cells)]) for column in kept}
+    texts = [{row[column].text for row in cells} for column in range(len(headers))]
+    same = [column for column in shared if len(cells) > 1 and len(texts[column]) == 1 and cells[0][column].text]
+    kept = [column for column in range(len(headers)) if column not in same and (not cells or any(texts[column]))]
+    widths = {column: max(map(len, (headers[column], *texts[column]))) for column in kept}
     aligned_right = set(right)
 
     def line(row: Sequence[Cell]) -> str:
@@ -57,7 +69,11 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, right: It
             parts.append(pad + shown if column in aligned_right else shown + pad)
         return "  ".join(parts).rstrip()
 
-    return "\n".join([line([Cell(header, "dim") for header in headers]), *(line(row) for row in cells)])
+    lines = [line([Cell(header, "dim") for header in headers]), *(line(row) for row in cells)]
+    if same:
+        values = ", ".join(f"{headers[column].lower()} {cells[0][column].text}" for column in same)
+        lines.insert(0, f"all {len(cells)} {nouns}: {values}")
+    return "\n".join(lines)
 
 
 def duration(seconds: float) -> str:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from fairlead.backends.strict import did_you_mean
 from fairlead.cli.say import say
 from fairlead.cluster.access import find_access
 from fairlead.cluster.client import Client
@@ -17,10 +16,12 @@ from fairlead.cluster.kinds import NODES, PODS
 from fairlead.cluster.objects import PodObject
 from fairlead.config.settings import environment
 from fairlead.dialects.goflags import BadFlag, Flag, Kind, parse, usage
-from fairlead.dialects.gpushare.inspect import DIALECTS, NodeObject, Survey, Words, survey
-from fairlead.dialects.gpushare.inspect_text import as_json, details, summary
-from fairlead.model.clock import SystemClock
+from fairlead.kit.clock import SystemClock
+from fairlead.kit.decoding import did_you_mean
 from fairlead.model.errors import FairleadError
+from fairlead.policy.pods.contract import Contract
+from fairlead.programs.inspect.survey import DIALECTS, NodeObject, Survey, survey
+from fairlead.programs.inspect.text import as_json, details, summary
 
 PROGRAM = "fairlead gpushare inspect"
 SUMMARY = "Shows how much memory of which GPU is taken, on one node or on all, and by which pods (-d)."
@@ -64,7 +65,7 @@ def main(args: Sequence[str]) -> int:
 
 def _parse(args: Sequence[str]) -> tuple[dict[str, Any], str]:
     """Flags may also come behind the node, up to a `--`."""
-    words: list[str] = []
+    names: list[str] = []
     flags: list[str] = []
     rest = list(args)
     while rest:
@@ -72,23 +73,23 @@ def _parse(args: Sequence[str]) -> tuple[dict[str, Any], str]:
         flags += rest[: len(rest) - len(after)]
         if flags[-1:] == ["--"]:
             flags.pop()
-            words += after
+            names += after
             break
-        words += after[:1]
+        names += after[:1]
         rest = after[1:]
-    if len(words) > 1:
-        raise BadFlag(f"one node at a time, and not {' '.join(words)}. Name none to see all nodes")
+    if len(names) > 1:
+        raise BadFlag(f"one node at a time, and not {' '.join(names)}. Name none to see all nodes")
     values = parse((*FLAGS, *LOGGING), flags, environment()).values
-    return values, words[0] if words else ""
+    return values, names[0] if names else ""
 
 
-def _words(dialect: str) -> Words:
+def _words(dialect: str) -> Contract:
     if dialect not in DIALECTS:
         raise BadFlag(f"no dialect {dialect!r}{did_you_mean(dialect, DIALECTS)}")
     return DIALECTS[dialect]
 
 
-async def _look(values: dict[str, Any], node: str, words: Words) -> Survey:
+async def _look(values: dict[str, Any], node: str, names: Contract) -> Survey:
     clock = SystemClock()
     access = find_access(environment(), clock, kubeconfig=values["kubeconfig"] or "", context=values["context"] or "")
     client = Client(access, clock)
@@ -102,14 +103,14 @@ async def _look(values: dict[str, Any], node: str, words: Words) -> Survey:
         pods = (await client.list(PODS, PodObject, fields=f"{where},{alive}")).items
     finally:
         await client.close()
-    return survey(nodes, pods, words)
+    return survey(nodes, pods, names)
 
 
 def _write(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head`: nobody reads on, and the interpreter must not try again as it ends
+    except BrokenPipeError:  # `| head`: the reader is gone, and the interpreter must not try again as it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -12,9 +12,9 @@ from fairlead.cluster.access import find_access
 from fairlead.cluster.client import Client
 from fairlead.cluster.nodes import NodeWatch
 from fairlead.config.settings import environment
-from fairlead.dialects.nvidia.config_manager import Settings, read_settings, run
-from fairlead.model.clock import SystemClock
+from fairlead.kit.clock import SystemClock
 from fairlead.model.errors import FairleadError
+from fairlead.programs.configmanager import Settings, read_settings, run
 
 FAILED = 1
 

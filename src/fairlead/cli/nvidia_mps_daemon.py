@@ -6,31 +6,21 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 
-from fairlead.backends.nvidia.mps.plan import Plan
+from fairlead.backends.nvidia.mps.daemonspec import ControlDaemonSpec
 from fairlead.backends.nvidia.spec import Mps, Options
-from fairlead.backends.strict import convert
 from fairlead.cli.say import say
 from fairlead.config.settings import environment
 from fairlead.dialects import goflags
-from fairlead.dialects.goflags import BadFlag, Flag, Kind
-from fairlead.dialects.nvidia.flags import CONFIG_FILE, MIG_STRATEGY
-from fairlead.dialects.nvidia.meaning import read
-from fairlead.dialects.nvidia.mps_daemon import ROOT, MpsDaemon, find_plans, mount_shm
-from fairlead.model.clock import SystemClock
+from fairlead.dialects.goflags import BadFlag
+from fairlead.dialects.nvidia.command import read_command_line
+from fairlead.dialects.nvidia.flags import MPS_FLAGS
+from fairlead.kit.clock import SystemClock
+from fairlead.kit.decoding import convert
 from fairlead.model.errors import FairleadError
 from fairlead.observe.journal import Journal, text_line, to_stderr
+from fairlead.programs.mpsdaemon import MpsDaemon, find_daemon_specs, mount_shm
 
 FAILED = 1
-OWN = (
-    MIG_STRATEGY,
-    CONFIG_FILE,
-    Flag("lenient", Kind.BOOL, False, ("FAIRLEAD_LENIENT",), help="Overlook what NVIDIA's overlooks."),
-    Flag(
-        "mps-dir", Kind.TEXT, ROOT, ("FAIRLEAD_MPS_DIR",), help="Directory of pipes, logs and marks in this container."
-    ),
-    Flag("host-root", Kind.TEXT, "/", ("FAIRLEAD_HOST_ROOT",), help="Where the host's /sys and /proc are seen."),
-    Flag("help", Kind.BOOL, False, aliases=("h",), help="Print this, and end."),
-)
 SUMMARY = "Control daemons of MPS for what the config file shares so. mount-shm: make its shared memory, and end."
 
 
@@ -46,9 +36,9 @@ def main(args: Sequence[str]) -> int:
 
 def _main(args: list[str]) -> int:
     mount = "mount-shm" in args
-    parsed = goflags.parse(OWN, [word for word in args if word != "mount-shm"], environment())
+    parsed = goflags.parse(MPS_FLAGS, [word for word in args if word != "mount-shm"], environment())
     if parsed.values["help"]:
-        sys.stdout.write(goflags.usage("fairlead nvidia mps-daemon [mount-shm]", SUMMARY, OWN))
+        sys.stdout.write(goflags.usage("fairlead nvidia mps-daemon [mount-shm]", SUMMARY, MPS_FLAGS))
         return 0
     if parsed.rest and not parsed.values["lenient"]:
         raise BadFlag(f"{parsed.rest[0]!r} is no flag, and no command. There is one: mount-shm")
@@ -59,8 +49,8 @@ def _main(args: list[str]) -> int:
     clock = SystemClock()
     journal = Journal(clock, to_stderr(text_line))
 
-    async def load() -> Sequence[Plan]:
-        return await find_plans(_options(parsed.values), clock)
+    async def load() -> Sequence[ControlDaemonSpec]:
+        return await find_daemon_specs(_options(parsed.values), clock)
 
     def record(kind: str, /, **keys: object) -> None:
         journal.record(kind, **keys)
@@ -74,10 +64,10 @@ def _main(args: list[str]) -> int:
 
 def _options(values: Mapping[str, object]) -> Options:
     """What the plugin beside us makes of the same config file. Where MPS is on the host is not needed here."""
-    words = [f"--mig-strategy={values['mig-strategy']}", f"--config-file={values['config-file']}", "--mps-root=/mps"]
-    meant = read([*words, *(["--lenient"] if values["lenient"] else [])], {}).meant()
+    args = [f"--mig-strategy={values['mig-strategy']}", f"--config-file={values['config-file']}", "--mps-root=/mps"]
+    translation = read_command_line([*args, *(["--lenient"] if values["lenient"] else [])], {}).translate()
     made = convert(
-        {key: value for key, value in meant.config["backends"][0].items() if key != "kind"}, Options, "nvidia"
+        {key: value for key, value in translation.config["backends"][0].items() if key != "kind"}, Options, "nvidia"
     )
     mps = made.mps
     return Options(

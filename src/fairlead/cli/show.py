@@ -1,4 +1,4 @@
-"""Draws what `report` tells: status, plan, devices, explanation."""
+"""Draws what `observe` makes: status, plan, devices, explanation. Tables of an ordinary node fit into 80 columns."""
 
 from __future__ import annotations
 
@@ -6,42 +6,209 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.cli.draw import HEALTH_STYLE, PHASE_STYLE, Cell, duration, memory, paint, short, table
+from fairlead.observe.explanation import Explanation, PodReason
+from fairlead.observe.journal import Fact, text_line
+from fairlead.observe.plan import Holding, Plan, PlannedResource
+from fairlead.observe.status import CordonStatus, DeviceFacts, DeviceStatus, ResourceStatus, Status
 
 SHOWN = 20  # of a list of slots; there may be 60,000
+NO_DEVICE = "no device was found"
 
 
-def status(answer: Mapping[str, Any]) -> str:
-    now = answer["now_s"]
-    head = (
-        f"{paint('fairlead ' + answer['version'], 'bold')}  pid {answer['pid']}  "
-        f"up {duration(now - answer['started_s'])}  config {answer['config']}"
+def status(answer: Status) -> str:
+    now = answer.now_s
+    version = paint(f"fairlead {answer.version}", "bold")
+    notes = [paint(f"{row.name}: {row.phase}: {row.reason}", "warn") for row in answer.resources if row.reason]
+    if not answer.holders_known:
+        notes.append(paint(f"who holds what is unknown: {answer.holders_problem}", "dim"))
+    return _blocks(
+        f"{version}  pid {answer.pid}  up {duration(now - answer.started_s)}  config {answer.config}",
+        _resources(answer.resources, now),
+        _devices(answer.devices),
+        "\n".join(
+            [*_causes(answer.devices, now), *_cordons(answer), *notes, *_notes(answer.resources, short_stalls=False)]
+        ),
+        _problems(answer.problems),
     )
-    blocks = [head, _resources(answer["resources"], now), _devices(answer["devices"], now)]
-    notes = []
-    if not answer["holders_known"]:
-        notes.append(paint(f"who holds what is unknown: {answer['holders_problem']}", "dim"))
-    notes += _notes(answer["resources"], prices=False)
-    notes += [paint(f"! {problem}", "bad") for problem in answer["problems"]]
-    if notes:
-        blocks.append("\n".join(notes))
+
+
+def plan(answer: Plan) -> str:
+    resources = table(
+        ["RESOURCE", "DEVICES", "SLOTS", "PLACEMENT", "LIST", "OF LIMIT"],
+        [
+            [
+                row.name,
+                row.devices,
+                _count(row.slots, row.unit_bytes),
+                row.placement,
+                f"{row.worst_bytes:,} B",
+                Cell(f"{row.worst_bytes / row.limit_bytes:.1%}", "bad" if row.worst_bytes > row.limit_bytes else ""),
+            ]
+            for row in answer.resources
+        ],
+        right=(1, 2, 4, 5),
+    )
+    nothing = "nothing would be offered" if not answer.amounts else "no device would be offered"
+    amounts = table(["AMOUNT IN NODE STATUS", "NOW"], [[row.name, row.amount] for row in answer.amounts], right=(1,))
+    devices = table(
+        ["DEVICE", "ID", "MODEL", "MEMORY", "NUMA", "RESOURCE", "WHY"],
+        [
+            [*_which(row), row.model, memory(row.memory_bytes), _numa(row), _offered_as(row.resource), row.reason]
+            for row in answer.devices
+        ],
+        right=(3,),
+        shared=(2, 3, 5),
+        nouns="devices",
+    )
+    return _blocks(
+        resources if answer.resources else nothing,
+        amounts if answer.amounts else "",
+        devices if answer.devices else NO_DEVICE,
+        "\n".join(_notes(answer.resources, short_stalls=True)),
+        _holding(answer.holding),
+        _problems(answer.problems),
+    )
+
+
+def _holding(found: Holding) -> str:
+    pods = {row.holder.rpartition("/")[0] for row in found.stranded}
+    head = f"this configuration strands {len(pods)} pod{'s' * (len(pods) > 1)}, which keep their slots until they end:"
+    rows = table(["HELD BY", "RESOURCE", "SLOTS"], [[row.holder, row.resource, row.slots] for row in found.stranded])
+    return _blocks(
+        "\n".join([paint(head, "warn"), rows]) if pods else "",
+        paint(found.not_looked_at, "dim") if found.not_looked_at else "",
+    )
+
+
+def devices(rows: Sequence[DeviceFacts]) -> str:
+    if not rows:
+        return NO_DEVICE
+    return table(
+        ["DEVICE", "ID", "VENDOR", "MODEL", "MEMORY", "PCI", "NUMA", "NODES", "PART OF", "BACKEND"],
+        [
+            [
+                row.index,
+                row.id,
+                row.vendor,
+                row.model,
+                memory(row.memory_bytes),
+                row.pci_address,
+                _numa(row),
+                short(" ".join(row.nodes), 40),
+                short(row.parent or "", 16),
+                row.backend,
+            ]
+            for row in rows
+        ],
+        right=(4,),
+        shared=(2, 3, 4, 9),
+        nouns="devices",
+    )
+
+
+def explanation(answer: Explanation) -> str:
+    chosen = [f"  {paint(slot, 'good')}" for slot in answer.slots[:SHOWN]]
+    reasons = table(
+        ["", "DEVICE", "ID", "FREE" if answer.assignment else "SCORE", "WHY"],
+        [
+            [Cell("✓", "good") if row.picked else "", row.index, short(row.device, 16), row.score, row.why]
+            for row in answer.devices
+        ],
+        right=(3,),
+    )
+    left_out = table(["SLOT", "WHY"], [[row.slot, row.why] for row in answer.left_out[:SHOWN]])
+    return _blocks(
+        "\n".join([_choice(answer), *chosen, *_more(answer.slots, "  ")]),
+        f"decided by: {answer.fallback}" if answer.fallback else "",
+        reasons if answer.devices else "",
+        _other_pods(answer.assignment.others) if answer.assignment else "",
+        "\n".join(["not offered:", left_out, *_more(answer.left_out)]) if answer.left_out else "",
+        *answer.notes,
+    )
+
+
+def journal(rows: Sequence[Mapping[str, Any]]) -> str:
+    def line(row: Mapping[str, Any]) -> str:
+        keys = {key: value for key, value in row.items() if key not in {"seq", "at_s", "event"}}
+        return text_line(Fact(row["seq"], row["at_s"], row["event"], keys))
+
+    return "\n".join(map(line, rows))
+
+
+def _choice(answer: Explanation) -> str:
+    asked = f"{_count(answer.count, answer.unit_bytes)} of {paint(answer.resource, 'bold')}"
+    assignment = answer.assignment
+    if assignment is None:
+        return f"{asked} by {answer.placement}, from {answer.available} free:"
+    if assignment.reason:
+        return f"{asked} would be refused: {assignment.reason}"
+    index = {row.device: row.index or row.device for row in answer.devices}
+    devices = ", ".join(index.get(device, device) for device in assignment.devices)
+    if not assignment.pod:
+        return f"{asked} would be on device {devices}, the only one: no pod names another"
+    return (
+        f"{asked} would be for container {assignment.container} of {paint(assignment.pod, 'bold')},\n"
+        f"on device {devices}, by its annotation {assignment.annotation}:"
+    )
+
+
+def _other_pods(others: Sequence[PodReason]) -> str:
+    rows = [[row.pod, row.why] for row in others[:SHOWN]]
+    return "\n".join(["not for:", table(["POD", "WHY"], rows), *_more(others)]) if others else ""
+
+
+# --- Parts ------------------------------------------------------------------------------------------------------------
+
+
+def _blocks(*blocks: str) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def is_well(answer: Mapping[str, Any]) -> bool:
-    """Whether all is registered and healthy, and something is offered."""
-    registered = all(row["phase"] == "streaming" for row in answer["resources"])
-    healthy = all(row["health"] == "healthy" for row in answer["devices"])
-    return bool(registered and healthy and answer["resources"] and not answer["problems"])
+def _more(items: Sequence[object], indent: str = "") -> list[str]:
+    return [f"{indent}and {len(items) - SHOWN} more"] if len(items) > SHOWN else []
 
 
-def _notes(rows: Sequence[Mapping[str, Any]], *, prices: bool) -> list[str]:
-    """`prices`: also those that are as they should be."""
-    notes = [paint(f"{row['name']}: {row['note']}", "warn") for row in rows if row["note"]]
+def _problems(problems: Sequence[str]) -> str:
+    return "\n".join(paint(f"! {problem}", "bad") for problem in problems)
+
+
+def _notes(rows: Sequence[ResourceStatus | PlannedResource], *, short_stalls: bool) -> list[str]:
+    """`short_stalls`: also those that are as they should be."""
+    notes = [paint(f"{row.name}: {row.note}", "warn") for row in rows if row.note]
     return notes + [
-        paint(f"{row['name']}: {row['stall']}", "warn" if row["stall_long"] else "dim")
+        paint(f"{row.name}: {row.stall}", "warn" if row.stall_long else "dim")
         for row in rows
-        if row["stall"] and (prices or row["stall_long"])
+        if row.stall and (short_stalls or row.stall_long)
     ]
+
+
+def _causes(rows: Sequence[DeviceStatus], now: float) -> list[str]:
+    lines = []
+    for row in rows:
+        if row.cause:
+            age = f" for {duration(now - row.since_s)}" if row.since_s else ""
+            text = f"device {row.index or row.id}: {row.health}{age}: {row.cause}"
+            lines.append(paint(text, HEALTH_STYLE.get(row.health, "")))
+    return lines
+
+
+def _cordons(answer: Status) -> list[str]:
+    """Those that no cause of a device shows: it has a fault as well, or is not there."""
+    shown = {row.id for row in answer.devices if row.cause.startswith("cordoned")}
+    shown |= {row.parent for row in answer.devices if row.id in shown and row.parent}
+    rows = [row for row in answer.cordons if row.device not in shown]
+    return [paint(f"device {row.device}: cordoned {_term(row, answer.now_s)}: {row.reason}", "warn") for row in rows]
+
+
+def cordons(rows: Sequence[CordonStatus], now_s: float) -> str:
+    if not rows:
+        return "no device is cordoned"
+    return table(["DEVICE", "CORDONED", "REASON"], [[row.device, _term(row, now_s), row.reason] for row in rows])
+
+
+def _term(row: CordonStatus, now_s: float) -> str:
+    left = "" if row.until_s is None else f", {duration(row.until_s - now_s)} left"
+    return f"for {duration(now_s - row.since_s)}{left}"
 
 
 def _count(slots: int, unit_bytes: int) -> str:
@@ -49,22 +216,33 @@ def _count(slots: int, unit_bytes: int) -> str:
     return f"{slots} x {memory(unit_bytes)}" if unit_bytes else str(slots)
 
 
-def _resources(rows: Sequence[Mapping[str, Any]], now: float) -> str:
+def _which(row: DeviceFacts) -> tuple[str, str]:
+    return row.index, short(row.id, 16)
+
+
+def _numa(row: DeviceFacts) -> str:
+    return ",".join(map(str, row.numa_nodes))
+
+
+def _offered_as(resource: str | None) -> Cell:
+    return Cell(resource) if resource else Cell("left out", "dim")
+
+
+def _resources(rows: Sequence[ResourceStatus], now: float) -> str:
     if not rows:
         return "no resource is offered"
     return table(
-        ["RESOURCE", "SLOTS", "HEALTHY", "IN USE", "LEAVING", "PLACEMENT", "REGISTRATION", "SINCE", "WHY"],
+        ["RESOURCE", "SLOTS", "HEALTHY", "IN USE", "LEAVING", "PLACEMENT", "REGISTRATION", "SINCE"],
         [
             [
-                row["name"],
-                _count(row["slots"], row["unit_bytes"]),
-                Cell(row["healthy"], "good" if row["healthy"] == row["slots"] else "warn"),
-                row["held"],
-                row["retired"] or "",
-                row["placement"],
-                Cell(row["phase"], PHASE_STYLE.get(row["phase"], "warn")),
-                duration(now - row["since_s"]),
-                short(row["reason"], 60),
+                row.name,
+                _count(row.slots, row.unit_bytes),
+                Cell(row.healthy, "good" if row.healthy == row.slots else "warn"),
+                row.held,
+                row.retired or "",
+                row.placement,
+                Cell(row.phase, PHASE_STYLE.get(row.phase, "warn")),
+                duration(now - row.since_s),
             ]
             for row in rows
         ],
@@ -72,142 +250,25 @@ def _resources(rows: Sequence[Mapping[str, Any]], now: float) -> str:
     )
 
 
-def _devices(rows: Sequence[Mapping[str, Any]], now: float) -> str:
+def _devices(rows: Sequence[DeviceStatus]) -> str:
     if not rows:
-        return "no device was found"
+        return NO_DEVICE
     return table(
-        ["DEVICE", "ID", "MODEL", "MEMORY", "NUMA", "HEALTH", "SINCE", "CAUSE", "RESOURCE", "IN USE", "HELD BY"],
+        ["DEVICE", "ID", "MODEL", "MEMORY", "NUMA", "HEALTH", "RESOURCE", "IN USE", "HELD BY"],
         [
             [
-                row["index"],
-                short(row["id"], 16),
-                row["model"],
-                memory(row["memory_bytes"]),
-                ",".join(map(str, row["numa_nodes"])),
-                Cell(row["health"], HEALTH_STYLE.get(row["health"], "")),
-                duration(now - row["since_s"]) if row["since_s"] else "",
-                short(row["cause"], 40),
-                row["resource"] or Cell("left out", "dim"),
-                f"{row['held']}/{row['slots']}" if row["slots"] else "",
-                short(", ".join(row["holders"]), 48),
+                *_which(row),
+                row.model,
+                memory(row.memory_bytes),
+                _numa(row),
+                Cell(row.health, HEALTH_STYLE.get(row.health, "")),
+                _offered_as(row.resource),
+                f"{row.held}/{row.slots}" if row.slots else "",
+                short(", ".join(row.holders), 48),
             ]
             for row in rows
         ],
-        right=(3, 6, 9),
+        right=(3, 7),
+        shared=(2, 3, 6),
+        nouns="devices",
     )
-
-
-def plan(answer: Mapping[str, Any]) -> str:
-    blocks = []
-    if answer["resources"]:
-        blocks.append(
-            table(
-                ["RESOURCE", "DEVICES", "SLOTS", "PLACEMENT", "LIST", "OF LIMIT"],
-                [
-                    [
-                        row["name"],
-                        row["devices"],
-                        _count(row["slots"], row["unit_bytes"]),
-                        row["placement"],
-                        f"{row['worst_bytes']:,} B",
-                        Cell(
-                            f"{row['worst_bytes'] / row['limit_bytes']:.1%}",
-                            "bad" if row["worst_bytes"] > row["limit_bytes"] else "",
-                        ),
-                    ]
-                    for row in answer["resources"]
-                ],
-                right=(1, 2, 4, 5),
-            )
-        )
-    else:
-        blocks.append("nothing would be offered" if not answer["amounts"] else "no device would be offered")
-    if answer["amounts"]:
-        amounts = [[row["name"], row["amount"]] for row in answer["amounts"]]
-        blocks.append(table(["AMOUNT IN NODE STATUS", "NOW"], amounts, right=(1,)))
-    blocks.append(
-        table(
-            ["DEVICE", "ID", "MODEL", "MEMORY", "NUMA", "RESOURCE", "RULE", "WHY"],
-            [
-                [
-                    row["index"],
-                    short(row["id"], 16),
-                    row["model"],
-                    memory(row["memory_bytes"]),
-                    ",".join(map(str, row["numa_nodes"])),
-                    row["resource"] or Cell("left out", "dim"),
-                    row["rule"] or Cell("none", "dim"),
-                    short(row["reason"], 70),
-                ]
-                for row in answer["devices"]
-            ],
-            right=(3,),
-        )
-        if answer["devices"]
-        else "no device was found"
-    )
-    notes = [
-        *_notes(answer["resources"], prices=True),
-        *(paint(f"! {problem}", "bad") for problem in answer["problems"]),
-    ]
-    if notes:
-        blocks.append("\n".join(notes))
-    return "\n\n".join(blocks)
-
-
-def devices(rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return "no device was found"
-    return table(
-        ["DEVICE", "ID", "VENDOR", "MODEL", "MEMORY", "PCI", "NUMA", "NODES", "PART OF", "BACKEND"],
-        [
-            [
-                row["index"],
-                row["id"],
-                row["vendor"],
-                row["model"],
-                memory(row["memory_bytes"]),
-                row["pci_address"],
-                ",".join(map(str, row["numa_nodes"])),
-                short(" ".join(row["nodes"]), 40),
-                short(row["parent"] or "", 16),
-                row["backend"],
-            ]
-            for row in rows
-        ],
-        right=(4,),
-    )
-
-
-def explanation(answer: Mapping[str, Any]) -> str:
-    asked = _count(answer["count"], answer["unit_bytes"])
-    head = f"{asked} of {paint(answer['resource'], 'bold')} by {answer['placement']}, from {answer['available']} free"
-    chosen = [f"  {paint(slot, 'good')}" for slot in answer["slots"][:SHOWN]]
-    if len(answer["slots"]) > SHOWN:
-        chosen.append(f"  and {len(answer['slots']) - SHOWN} more")
-    blocks = ["\n".join([f"{head}:", *chosen])]
-    if answer["fallback"]:
-        blocks.append(f"decided by: {answer['fallback']}")
-    if answer["devices"]:
-        blocks.append(
-            table(
-                ["", "DEVICE", "ID", "SCORE", "WHY"],
-                [
-                    [
-                        Cell("✓", "good") if row["picked"] else "",
-                        row["index"],
-                        short(row["device"], 16),
-                        row["score"],
-                        row["why"],
-                    ]
-                    for row in answer["devices"]
-                ],
-                right=(3,),
-            )
-        )
-    if answer["left_out"]:
-        rows = [[row["slot"], row["why"]] for row in answer["left_out"][:SHOWN]]
-        more = len(answer["left_out"]) - len(rows)
-        blocks.append("not offered:\n" + table(["SLOT", "WHY"], rows) + (f"\nand {more} more" if more else ""))
-    blocks += answer["notes"]
-    return "\n\n".join(blocks)

@@ -1,4 +1,4 @@
-"""The way to an API server: its address, whom to trust, who we are. In a pod everything is in known files.
+"""The way to an API server: its address, whom to trust, our credentials. In a pod everything is in known files.
 
 A kubeconfig is read in `kubeconfig.py`, which loads YAML.
 """
@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from fairlead.backends import files
-from fairlead.cluster.credentials import Credential, Credentials, Fixed, TokenFile
+from fairlead.cluster.credentials import Credential, Credentials, StaticToken, TokenFile
 from fairlead.cluster.errors import NoAccess
+from fairlead.kit import files
 
 if TYPE_CHECKING:
     import ssl
 
-    from fairlead.cluster.tls import Trust
+    from fairlead.cluster.tls import TlsConfig
     from fairlead.model.ports import Clock
 
 _SUCH_AS = "Give one such as https://10.0.0.1:6443"
@@ -73,7 +73,7 @@ class Access:
     def __init__(
         self,
         server: Server,
-        trust: Trust | None = None,
+        trust: TlsConfig | None = None,
         credentials: Credentials | None = None,
         *,
         namespace: str = "default",
@@ -89,7 +89,7 @@ class Access:
         self.namespace = namespace
         self.source = source  # for people: which file, which context
         self._trust = trust
-        self._credentials = credentials or Fixed()
+        self._credentials = credentials or StaticToken()
         self._context: tuple[object, ssl.SSLContext] | None = None
 
     async def credential(self) -> Credential:
@@ -105,9 +105,9 @@ class Access:
             return None
         from msgspec.structs import replace  # noqa: PLC0415 - with TLS only
 
-        from fairlead.cluster.tls import Trust, make_context  # noqa: PLC0415 - ssl costs megabytes
+        from fairlead.cluster.tls import TlsConfig, make_context  # noqa: PLC0415 - ssl costs megabytes
 
-        trust = self._trust or Trust()
+        trust = self._trust or TlsConfig()
         if credential.cert_pem:
             trust = replace(trust, cert_pem=credential.cert_pem, key_pem=credential.key_pem)
         stamp = (trust.stamp(), trust.cert_pem)
@@ -118,7 +118,7 @@ class Access:
 
 def in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> Access | None:
     """The way that every pod has, or None outside of one."""
-    from fairlead.cluster.tls import Trust  # noqa: PLC0415 - as above
+    from fairlead.cluster.tls import TlsConfig  # noqa: PLC0415 - as above
 
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
@@ -136,7 +136,9 @@ def in_cluster(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT
     except OSError:
         namespace = "default"
     server = Server(host.strip("[]"), int(port))
-    return Access(server, Trust(ca_file=str(ca)), TokenFile(token), namespace=namespace, source="this pod's account")
+    return Access(
+        server, TlsConfig(ca_file=str(ca)), TokenFile(token), namespace=namespace, source="this pod's account"
+    )
 
 
 def find_access(
@@ -167,5 +169,5 @@ def find_access(
 def _is_there(path: Path) -> bool:
     try:
         return path.expanduser().exists()
-    except (OSError, RuntimeError):  # somebody else's home; nobody's
+    except (OSError, RuntimeError):  # the home of another user, or of no user
         return False

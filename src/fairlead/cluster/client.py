@@ -6,24 +6,33 @@ Owns a few kept connections; a watch has one of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Generic, TypeVar
-from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Struct
 
 from fairlead._version import __version__
 from fairlead.cluster.access import Access
-from fairlead.cluster.backoff import parse_retry_after, wait_s
-from fairlead.cluster.connection import Connection, NothingSaid, connect
-from fairlead.cluster.errors import Babble, ClusterError, NoAccess, Refusal, TooLarge, TooSlow, Unauthorized, refusal
-from fairlead.cluster.http1 import Head, encode
-from fairlead.cluster.kinds import Ask, Kind
-from fairlead.cluster.lines import Lines, LineTooLong
-from fairlead.cluster.patches import Apply, Patch
+from fairlead.cluster.connection import Connection, StaleConnection, connect
+from fairlead.cluster.errors import (
+    ClusterError,
+    Forbidden,
+    MalformedResponse,
+    NoAccess,
+    StatusError,
+    TooLarge,
+    TooSlow,
+    Unauthorized,
+    status_error,
+)
+from fairlead.cluster.http1 import ResponseHead, encode
+from fairlead.cluster.kinds import Kind, Request
+from fairlead.cluster.lines import LineSplitter
+from fairlead.cluster.patches import MergePatch, Patch, merge
+from fairlead.kit.backoff import parse_retry_after, wait_s
 from fairlead.model.ports import Clock
 
 T = TypeVar("T")
@@ -51,13 +60,13 @@ class Meta(Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
 
-class Anything(Struct, frozen=True):
+class AnyObject(Struct, frozen=True):
     """An object of which only the name matters."""
 
     metadata: Meta = Meta()
 
 
-class Listing(Struct, Generic[T], frozen=True):
+class ObjectList(Struct, Generic[T], frozen=True):
     items: tuple[T, ...]
     version: str  # to watch from
 
@@ -106,6 +115,7 @@ class Client:
         self._attempt_s = attempt_s
         self._patience_s = patience_s
         self._idle: list[Connection] = []
+        self.answers: bool | None = None  # whether the server answered the last request; None: none was sent
 
     async def close(self) -> None:
         self.drop_idle()
@@ -118,8 +128,7 @@ class Client:
     # --- Calls ----------------------------------------------------------------------------------------------------
 
     async def get(self, kind: Kind, name: str, into: type[T], *, namespace: str = "") -> T:
-        ask = Ask("get", kind, name, namespace)
-        return _decode(await self._call(ask, "GET", kind.path(name, namespace=namespace)), into)
+        return _decode(await self._call(Request("get", kind, name, namespace)), into)
 
     async def list(
         self,
@@ -131,19 +140,18 @@ class Client:
         labels: str = "",
         page: int = PAGE,
         patience_s: float | None = None,
-    ) -> Listing[T]:
+    ) -> ObjectList[T]:
         """All of them, a page at a time. Raises Gone if the list was too slow for the server's memory.
 
         No version is asked for, so the answer holds everything that was written before the request (a consistent
         read). `patience_s`: for each page with its tries; 0: one try.
         """
-        ask = Ask("list", kind, namespace=namespace)
-        path, query, size = kind.path(namespace=namespace), _selectors(fields, labels), page
+        query, size = _selectors(fields, labels), page
         items: list[T] = []
         for _ in range(PAGES_MAX):
-            query["limit"] = str(size)
+            request = Request("list", kind, namespace=namespace, query={**query, "limit": str(size)})
             try:
-                found = _decode(await self._call(ask, "GET", path, query, patience_s=patience_s), _Page)
+                found = _decode(await self._call(request, patience_s), _Page)
             except TooLarge:
                 if size == 1:
                     raise
@@ -152,42 +160,53 @@ class Client:
             size = min(page, 2 * size)
             items += [_decode(item, into) for item in found.items or ()]
             if not found.metadata.next_page:
-                return Listing(tuple(items), found.metadata.resource_version)
+                return ObjectList(tuple(items), found.metadata.resource_version)
             query["continue"] = found.metadata.next_page
-        raise Babble(f"the list of {kind.plural} has no end")
+        raise MalformedResponse(f"the list of {kind.plural} has no end")
 
     async def ping(self, kind: Kind) -> None:
-        """Whether the server answers at all, by a list of nothing from its cache. A refusal is an answer, too."""
+        """Whether the server answers at all, by a list of nothing from its cache. An error status is an answer, too."""
         query = {"fieldSelector": "metadata.name=-", "resourceVersion": "0", "limit": "1"}
         try:
-            await self._once(Ask("list", kind), "GET", kind.path(), query, b"", "")
-        except Refusal as error:
-            if error.passing:
+            await self._once(Request("list", kind, query=query))
+        except StatusError as error:
+            if error.temporary:
                 raise
 
     async def patch(
         self, kind: Kind, name: str, patch: Patch, into: type[T], *, namespace: str = "", subresource: str = ""
     ) -> T:
-        ask = Ask("patch", kind, name, namespace, subresource)
-        query = {}
-        if isinstance(patch, Apply):
-            query = {"fieldManager": patch.manager, "force": "true" if patch.force else "false"}
-        path = kind.path(name, namespace=namespace, subresource=subresource)
-        return _decode(await self._call(ask, "PATCH", path, query, patch.encode(), patch.content_type), into)
+        request = Request("patch", kind, name, namespace, subresource, patch.query, patch.encode(), patch.content_type)
+        return _decode(await self._call(request), into)
 
-    async def create(self, kind: Kind, body: Any, into: type[T], *, namespace: str = "") -> T:
-        ask = Ask("create", kind, namespace=namespace)
-        content = msgspec.json.encode(body)
-        return _decode(await self._call(ask, "POST", kind.path(namespace=namespace), body=content), into)
+    async def create(
+        self, kind: Kind, body: Any, into: type[T], *, name: str = "", namespace: str = "", subresource: str = ""
+    ) -> T:
+        """`name` and `subresource`: for what is made of an object that exists, such as the binding of a pod."""
+        request = Request("create", kind, name, namespace, subresource, body=msgspec.json.encode(body))
+        return _decode(await self._call(request), into)
 
     async def update(self, kind: Kind, name: str, body: Any, into: type[T], *, namespace: str = "") -> T:
         """Writes a whole object. With its version in it, a change by others is a Conflict; without, it is lost."""
-        ask = Ask("update", kind, name, namespace)
-        content = msgspec.json.encode(body)
-        return _decode(await self._call(ask, "PUT", kind.path(name, namespace=namespace), body=content), into)
+        return _decode(await self._call(Request("update", kind, name, namespace, body=msgspec.json.encode(body))), into)
+
+    async def change(self, kind: Kind, name: str, body: Any, *, namespace: str = "") -> None:
+        """By a merge patch. Where that is forbidden the object is read, merged here, and written with its version.
+
+        Raises Conflict when the object has changed since it was read: work out the change again. If both ways are
+        forbidden, the error asks for the patch.
+        """
+        try:
+            await self.patch(kind, name, MergePatch(body), AnyObject, namespace=namespace)
+        except Forbidden as refused:
+            whole = await self.get(kind, name, dict[str, Any], namespace=namespace)
+            try:
+                await self.update(kind, name, merge(whole, body), AnyObject, namespace=namespace)
+            except Forbidden:
+                raise refused from None
 
     async def delete(self, kind: Kind, name: str, *, namespace: str = "") -> None:
-        await self._call(Ask("delete", kind, name, namespace), "DELETE", kind.path(name, namespace=namespace))
+        await self._call(Request("delete", kind, name, namespace))
 
     async def watch(
         self,
@@ -202,10 +221,9 @@ class Client:
     ) -> AsyncGenerator[Event[T], None]:
         """What changes from a version on, until the server ends it: then go on from the last event's version.
 
-        `opened` is called when the server has taken it: a quiet cluster may say nothing for a minute. Raises Gone when
-        the version is too old. Close it (`contextlib.aclosing`) when leaving early.
+        `opened` is called when the server has accepted it: a quiet cluster may send nothing for a minute. Raises Gone
+        when the version is too old. Close it (`contextlib.aclosing`) when leaving early.
         """
-        ask = Ask("watch", kind, namespace=namespace)
         # By chance, so that the nodes of a cluster do not come back in step.
         lasts_s = self.rng.randint(WATCH_S, 2 * WATCH_S)
         query = {
@@ -215,44 +233,32 @@ class Client:
             "timeoutSeconds": str(lasts_s),
             **_selectors(fields, labels),
         }
-        async with self._exchange(ask, "GET", kind.path(namespace=namespace), query) as (_, connection):
+        request = Request("watch", kind, namespace=namespace, query=query)
+        async with self._response(request) as connection:
             opened()
-            lines = Lines()
+            lines = LineSplitter()
             pieces = connection.body()
             while True:
-                piece = await self._within(lasts_s + WATCH_OVERDUE_S, ask, anext(pieces, None))
+                piece = await self._within(lasts_s + WATCH_OVERDUE_S, request, anext(pieces, None))
                 if piece is None:
                     if lines.pending:
-                        raise Babble("a watch ended in the middle of an event")
+                        raise MalformedResponse("a watch ended in the middle of an event")
                     return
-                try:
-                    for line in lines.feed(piece):
-                        yield _event(ask, line, into)
-                except LineTooLong as error:
-                    raise Babble(str(error)) from None
+                for line in lines.feed(piece):
+                    yield _event(request, line, into)
 
     # --- One call, with its tries ---------------------------------------------------------------------------------
 
-    async def _call(
-        self,
-        ask: Ask,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        content_type: str = "application/json",
-        *,
-        patience_s: float | None = None,
-    ) -> bytes:
+    async def _call(self, request: Request, patience_s: float | None = None) -> bytes:
         end_s = self.clock.monotonic() + (self._patience_s if patience_s is None else patience_s)
         attempt = 0
         while True:
             try:
-                return await self._once(ask, method, path, query, body, content_type)
+                return await self._once(request)
             except ClusterError as error:
                 # What may have been carried out must not be carried out twice: a patch and a delete say what shall
                 # be, a create does not.
-                again = error.passing and (method != "POST" or error.retry_after_s > 0)
+                again = error.temporary and (request.verb != "create" or error.retry_after_s > 0)
                 if isinstance(error, Unauthorized) and attempt == 0:
                     self.access.forget()
                     again = True
@@ -262,69 +268,64 @@ class Client:
             attempt += 1
             await self.clock.sleep(pause_s)
 
-    async def _once(
-        self, ask: Ask, method: str, path: str, query: Mapping[str, str] | None, body: bytes, content_type: str
-    ) -> bytes:
+    async def _once(self, request: Request) -> bytes:
         async def whole() -> bytes:
-            async with self._exchange(ask, method, path, query, body, content_type) as (_, connection):
+            async with self._response(request) as connection:
                 return await _read_all(connection)
 
-        return await self._within(self._attempt_s, ask, whole())
+        return await self._within(self._attempt_s, request, whole())
 
     @asynccontextmanager
-    async def _exchange(
-        self,
-        ask: Ask,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: bytes = b"",
-        content_type: str = "application/json",
-    ) -> AsyncIterator[tuple[Head, Connection]]:
-        """A request and the head of its answer; a refusal is raised. The connection is kept if its body was read."""
-        request = await self._encode(method, path, query, body, content_type)
-        head, connection = await self._within(self._attempt_s, ask, self._send(request))
+    async def _response(self, request: Request) -> AsyncIterator[Connection]:
+        """A connection with the response's body still to read; it is kept if that is done. An error status raises."""
+        encoded = await self._encode(request)
+        try:
+            head, connection = await self._within(self._attempt_s, request, self._send(encoded))
+        except ClusterError:
+            self.answers = False
+            raise
+        self.answers = True
         try:
             if not 200 <= head.status < 300:
-                said = await self._within(self._attempt_s, ask, _read_all(connection))
-                raise refusal(ask, head.status, _message(said), parse_retry_after(head.headers.get("retry-after", "")))
-            yield head, connection
+                body = await self._within(self._attempt_s, request, _read_all(connection))
+                retry_after_s = parse_retry_after(head.headers.get("retry-after", ""))
+                error = status_error(request, head.status, _message(body), retry_after_s)
+                self.answers = not error.temporary  # a refusal is an answer, too
+                raise error
+            yield connection
         finally:
             self._keep(connection)
 
-    async def _encode(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes, content_type: str
-    ) -> bytes:
+    async def _encode(self, request: Request) -> bytes:
         server = self.access.server
         headers = {"Host": server.authority, "Accept": "application/json", "User-Agent": f"fairlead/{__version__}"}
         if token := (await self.access.credential()).token:
             headers["Authorization"] = f"Bearer {token}"
-        if body:
-            headers["Content-Type"] = content_type
-        target = server.prefix + path + ("?" + urlencode(query) if query else "")
+        if request.body:
+            headers["Content-Type"] = request.content_type
         try:
-            return encode(method, target, headers, body)
+            return encode(request.method, server.prefix + request.target, headers, request.body)
         except ValueError as error:  # never the value: it may be the token
             raise NoAccess(f"{self.access.source or server}: {error}") from None
 
-    async def _send(self, request: bytes) -> tuple[Head, Connection]:
+    async def _send(self, request: bytes) -> tuple[ResponseHead, Connection]:
         while True:
             connection = self._kept() or await connect(self.access)
             try:
                 return await connection.send(request), connection
-            except NothingSaid:
+            except StaleConnection:
                 connection.close()
             except BaseException:
                 connection.close()
                 raise
 
-    async def _within(self, timeout_s: float, ask: Ask, work: Awaitable[T]) -> T:
+    async def _within(self, timeout_s: float, request: Request, work: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(timeout_s):
                 return await work
         except TimeoutError:
             self.drop_idle()  # they lead to the same server
-            raise TooSlow(f"{ask} at {self.access.server}", timeout_s) from None
+            raise TooSlow(f"{request} at {self.access.server}", timeout_s) from None
 
     def _kept(self) -> Connection | None:
         while self._idle:
@@ -360,15 +361,15 @@ def _decode(body: bytes | msgspec.Raw, into: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=into)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Babble(f"expected {into.__name__.strip('_')}: {error}") from None
+        raise MalformedResponse(f"expected {into.__name__.strip('_')}: {error}") from None
 
 
-def _event(ask: Ask, line: bytes, into: type[T]) -> Event[T]:
+def _event(request: Request, line: bytes, into: type[T]) -> Event[T]:
     found = _decode(line, _Line)
     if found.type == "ERROR":
         status = _decode(found.object, _Status)
-        raise refusal(ask, status.code or 500, status.message)
-    version = _decode(found.object, Anything).metadata.resource_version
+        raise status_error(request, status.code or 500, status.message)
+    version = _decode(found.object, AnyObject).metadata.resource_version
     thing = None if found.type == "BOOKMARK" else _decode(found.object, into)
     return Event(found.type, thing, version)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from typing import Protocol
 
 from fairlead.cluster.access import Access, Server
-from fairlead.cluster.errors import Babble, NoAccess, Unreachable
-from fairlead.cluster.http1 import Head, Malformed, Response
+from fairlead.cluster.errors import MalformedResponse, NoAccess, Unreachable
+from fairlead.cluster.http1 import ProtocolError, Response, ResponseHead
 
 READ_BYTES = 64 * 1024
 # A host that is gone without a word is noticed after 10 s, also on a watch where nothing happens. The kernels do it: it
@@ -17,19 +16,14 @@ READ_BYTES = 64 * 1024
 KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 10_000))
 
 
-class Stream(Protocol):
-    async def read(self) -> bytes: ...
+class Stream:
+    """Bytes as they are. `TlsStream` encrypts them."""
 
-    async def write(self, data: bytes) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class PlainStream:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     async def read(self) -> bytes:
+        """Some bytes, or none at the end."""
         return await self._reader.read(READ_BYTES)
 
     async def write(self, data: bytes) -> None:
@@ -40,7 +34,7 @@ class PlainStream:
         self._writer.close()
 
 
-class NothingSaid(Exception):
+class StaleConnection(Exception):
     """A connection that was kept turned out to be closed: the request was not looked at. Never leaves this room."""
 
 
@@ -53,7 +47,7 @@ class Connection:
         self.used = 0  # how many requests it has carried
         self.idle_since_s = 0.0
 
-    async def send(self, request: bytes) -> Head:
+    async def send(self, request: bytes) -> ResponseHead:
         """Sends and waits for the head of the answer."""
         self._response = Response()
         self._pieces = []
@@ -64,7 +58,7 @@ class Connection:
                 await self._read()
         except (OSError, EOFError) as error:
             if self.used > 1 and not self._response.begun:
-                raise NothingSaid from None
+                raise StaleConnection from None
             raise self._lost(error) from None
         return self._response.head
 
@@ -93,14 +87,14 @@ class Connection:
         if not data:
             try:
                 self._response.end()
-            except Malformed:
+            except ProtocolError:
                 where = " in the middle of an answer" if self._response.begun else ""
                 raise EOFError(f"it hung up{where}") from None
             return
         try:
             self._pieces += self._response.feed(data)
-        except Malformed as error:
-            raise Babble(str(error)) from None
+        except ProtocolError as error:
+            raise MalformedResponse(str(error)) from None
 
     def _lost(self, error: BaseException) -> Unreachable:
         return Unreachable(str(self._server), getattr(error, "strerror", None) or str(error) or "it hung up")
@@ -118,8 +112,8 @@ async def connect(access: Access) -> Connection:
         raise NoAccess(f"{access.source or server}: {server.host!r:.100} is no name of a host: {error}") from None
     _keep_alive(writer.get_extra_info("socket"))
     if context is None:
-        return Connection(PlainStream(reader, writer), server)
-    from fairlead.cluster.tls import TlsStream, is_distrust  # noqa: PLC0415 - ssl costs megabytes
+        return Connection(Stream(reader, writer), server)
+    from fairlead.cluster.tls import TlsStream, is_certificate_error  # noqa: PLC0415 - ssl costs megabytes
 
     try:
         stream = TlsStream(reader, writer, context, server.name or server.host)
@@ -130,7 +124,7 @@ async def connect(access: Access) -> Connection:
         await stream.handshake()
     except OSError as error:
         stream.close()
-        hint = "The certificate authority in use is not the one of this cluster" if is_distrust(error) else ""
+        hint = "The certificate authority in use is not the one of this cluster" if is_certificate_error(error) else ""
         reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
         raise Unreachable(str(server), f"TLS: {reason}", hint) from None
     except BaseException:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
-from fairlead.backends import files
 from fairlead.cluster.errors import NoAccess
+from fairlead.kit import files
 from fairlead.model.ports import Clock
 
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -31,27 +31,24 @@ class Credential(Struct, frozen=True):
         return f"Credential(token={bool(self.token)}, certificate={bool(self.cert_pem)})"
 
 
-class Credentials(Protocol):
+class Credentials(ABC):
+    @abstractmethod
     async def get(self) -> Credential: ...
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027 - most have nothing newer
         """The server refused what `get` gave: do not give the same again if there may be something newer."""
-        ...
 
 
-class Fixed:
+class StaticToken(Credentials):
     def __init__(self, token: str = "") -> None:
         self._credential = Credential(token)
 
     async def get(self) -> Credential:
         return self._credential
 
-    def forget(self) -> None:
-        pass
 
-
-class TokenFile:
-    """A file that somebody else replaces: the kubelet rotates a pod's token every hour. Read for every request."""
+class TokenFile(Credentials):
+    """A file that others replace: the kubelet rotates a pod's token every hour. Read for every request."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -64,9 +61,6 @@ class TokenFile:
         if not self._last:
             raise NoAccess(f"{self._file}: there is no token in it, or it cannot be read")
         return Credential(self._last)
-
-    def forget(self) -> None:
-        pass
 
 
 class _Status(Struct, rename="camel"):
@@ -81,7 +75,7 @@ class _Answer(Struct, rename="camel"):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class Exec:
+class ExecPlugin(Credentials):
     """A program named in a kubeconfig, such as those of cloud providers. Its answer is kept until it expires."""
 
     def __init__(
@@ -112,7 +106,7 @@ class Exec:
                 env=self._environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                # Its words are for the person at the terminal: how to log in, for example.
+                # What it prints there is for the person at the terminal: how to log in, for example.
                 stderr=None,
                 limit=EXEC_OUTPUT_MAX_BYTES,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.cluster.kinds import Ask
+from fairlead.cluster.kinds import Request
 from fairlead.model.errors import FairleadError
 
 _TEXT_MAX = 500
@@ -12,97 +12,97 @@ class ClusterError(FairleadError):
     """The API server refuses, fails or is away."""
 
     exit_code = 6
-    passing = False  # whether the same request may succeed later, unchanged
+    temporary = False  # whether the same request may succeed later, unchanged
     retry_after_s = 0.0  # what the server asked for
 
 
 class NoAccess(ClusterError):
-    """Nobody said where the API server is, or the file that says it is wrong."""
+    """It is not known where the API server is, or the file that says so is wrong."""
 
     exit_code = 2
 
 
 class Unreachable(ClusterError):
-    passing = True
+    temporary = True
 
     def __init__(self, server: str, reason: str, hint: str = "") -> None:
         super().__init__(f"the API server {server} cannot be reached: {reason}{'. ' + hint if hint else ''}")
 
 
 class TooSlow(ClusterError):
-    passing = True
+    temporary = True
 
     def __init__(self, what: str, timeout_s: float) -> None:
         super().__init__(f"{what}: no answer within {timeout_s:g} s")
 
 
-class Babble(ClusterError):
+class MalformedResponse(ClusterError):
     """Bytes that are no answer of an API server."""
 
-    passing = True
+    temporary = True
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the API server's answer makes no sense: {reason}")
 
 
-class TooLarge(Babble):
-    passing = False  # it would be as large the next time
+class TooLarge(MalformedResponse):
+    temporary = False  # it would be as large the next time
 
 
-class Refusal(ClusterError):
+class StatusError(ClusterError):
     """The API server answered, and the answer is no."""
 
-    def __init__(self, ask: Ask, status: int, message: str) -> None:
-        super().__init__(f"cannot {ask}: {_short(message) or f'the API server answered {status}'}")
-        self.ask, self.status, self.message = ask, status, message
+    def __init__(self, request: Request, status: int, message: str) -> None:
+        super().__init__(f"cannot {request}: {_short(message) or f'the API server answered {status}'}")
+        self.request, self.status, self.message = request, status, message
 
 
-class Unauthorized(Refusal):
+class Unauthorized(StatusError):
     """The server does not know who we are."""
 
-    def __init__(self, ask: Ask, status: int, _message: str) -> None:
-        super().__init__(ask, status, "the API server does not accept our credentials. Are they for this cluster?")
+    def __init__(self, request: Request, status: int, _message: str) -> None:
+        super().__init__(request, status, "the API server does not accept our credentials. Are they for this cluster?")
 
 
-class Forbidden(Refusal):
+class Forbidden(StatusError):
     """The server knows who we are, and we may not. Names the rule that is missing."""
 
-    def __init__(self, ask: Ask, status: int, message: str) -> None:
-        super().__init__(ask, status, message)
-        self.rule = ask.rule
-        where = f"Role in namespace {ask.namespace!r} or its ClusterRole" if ask.namespace else "ClusterRole"
-        group = f" of API group {ask.kind.group!r}" if ask.kind.group else ""
+    def __init__(self, request: Request, status: int, message: str) -> None:
+        super().__init__(request, status, message)
+        self.rule = request.rule
+        where = f"Role in namespace {request.namespace!r} or its ClusterRole" if request.namespace else "ClusterRole"
+        group = f" of API group {request.kind.group!r}" if request.kind.group else ""
         self.args = (
-            f"{_who(message)} may not {ask}{group}. Add this rule to its {where}:\n{self.rule}"
+            f"{_who(message)} may not {request}{group}. Add this rule to its {where}:\n{self.rule}"
             + ("" if "cannot" in message else f"\nThe API server said: {_short(message)}"),
         )
 
 
-class NotFound(Refusal):
+class NotFound(StatusError):
     pass
 
 
-class Conflict(Refusal):
-    """Somebody else changed the object, or it is there already."""
+class Conflict(StatusError):
+    """Another client changed the object, or it exists already."""
 
 
-class Gone(Refusal):
+class Gone(StatusError):
     """The version to go on from is too old: list again."""
 
 
-class Invalid(Refusal):
+class Invalid(StatusError):
     """The server understood the request and finds it wrong."""
 
 
-class Busy(Refusal):
-    passing = True
+class Busy(StatusError):
+    temporary = True
 
 
-class ServerFailed(Refusal):
-    passing = True
+class ServerFailed(StatusError):
+    temporary = True
 
 
-_KINDS: dict[int, type[Refusal]] = {
+_KINDS: dict[int, type[StatusError]] = {
     400: Invalid,
     401: Unauthorized,
     403: Forbidden,
@@ -115,9 +115,9 @@ _KINDS: dict[int, type[Refusal]] = {
 }
 
 
-def refusal(ask: Ask, status: int, message: str, retry_after_s: float = 0.0) -> Refusal:
-    kind = _KINDS.get(status, ServerFailed if status >= 500 else Refusal)
-    error = kind(ask, status, message)
+def status_error(request: Request, status: int, message: str, retry_after_s: float = 0.0) -> StatusError:
+    kind = _KINDS.get(status, ServerFailed if status >= 500 else StatusError)
+    error = kind(request, status, message)
     error.retry_after_s = retry_after_s
     return error
 

@@ -22,11 +22,11 @@ _SAFE = re.compile(r"[\x21-\x7e]+")
 _VALUE = re.compile(r"[\x20-\x7e]*")
 
 
-class Malformed(Exception):
+class ProtocolError(Exception):
     """The peer does not speak HTTP/1.1. Never leaves this room."""
 
 
-class Head(Struct, frozen=True):
+class ResponseHead(Struct, frozen=True):
     status: int
     headers: Mapping[str, str]  # names in lower case
 
@@ -45,7 +45,7 @@ def encode(method: str, target: str, headers: Mapping[str, str], body: bytes = b
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-class _At(Enum):
+class _State(Enum):
     HEAD = auto()
     BODY = auto()  # `left` bytes of it, or of a chunk
     CHUNK_SIZE = auto()
@@ -61,9 +61,9 @@ class Response:
     __slots__ = ("_at", "_buffer", "_chunked", "_http10", "_left", "_trailer_bytes", "head")
 
     def __init__(self) -> None:
-        self.head: Head | None = None
+        self.head: ResponseHead | None = None
         self._buffer = bytearray()
-        self._at = _At.HEAD
+        self._at = _State.HEAD
         self._left = 0
         self._chunked = False
         self._http10 = False
@@ -71,7 +71,7 @@ class Response:
 
     @property
     def done(self) -> bool:
-        return self._at is _At.DONE
+        return self._at is _State.DONE
 
     @property
     def begun(self) -> bool:
@@ -80,7 +80,7 @@ class Response:
 
     @property
     def reusable(self) -> bool:
-        """Whether the connection can carry another request: nothing is left over, and nobody said close."""
+        """Whether the connection can carry another request: nothing is left over, and the server did not say close."""
         if not self.done or self._buffer or self.head is None or self._http10:
             return False
         return "close" not in self.head.headers.get("connection", "").lower()
@@ -94,32 +94,32 @@ class Response:
 
     def end(self) -> None:
         """The connection was closed. An error unless that is how the body ends."""
-        if self._at is _At.TO_CLOSE:
-            self._at = _At.DONE
+        if self._at is _State.TO_CLOSE:
+            self._at = _State.DONE
         elif not self.done:
-            raise Malformed("the connection was closed in the middle of an answer")
+            raise ProtocolError("the connection was closed in the middle of an answer")
 
     def _step(self, pieces: list[bytes]) -> bool:
         """One part further, or False when more bytes are needed."""
         match self._at:
-            case _At.HEAD:
+            case _State.HEAD:
                 return self._take_head()
-            case _At.BODY:
+            case _State.BODY:
                 return self._take_body(pieces)
-            case _At.CHUNK_SIZE:
+            case _State.CHUNK_SIZE:
                 return self._take_chunk_size()
-            case _At.CHUNK_END:
+            case _State.CHUNK_END:
                 if self._line(0) is None:
                     return False
-                self._at = _At.CHUNK_SIZE
-            case _At.TRAILERS:
+                self._at = _State.CHUNK_SIZE
+            case _State.TRAILERS:
                 return self._take_trailer()
-            case _At.TO_CLOSE:
+            case _State.TO_CLOSE:
                 if self._buffer:
                     pieces.append(bytes(self._buffer))
                     self._buffer.clear()
                 return False
-            case _At.DONE:
+            case _State.DONE:
                 return False
         return True
 
@@ -128,7 +128,7 @@ class Response:
         end = self._buffer.find(b"\r\n", 0, most_bytes + 2)
         if end < 0:
             if len(self._buffer) >= most_bytes + 2:
-                raise Malformed(f"a line is longer than {most_bytes} bytes")
+                raise ProtocolError(f"a line is longer than {most_bytes} bytes")
             return None
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 2]
@@ -138,42 +138,42 @@ class Response:
         end = self._buffer.find(b"\r\n\r\n", 0, HEAD_MAX_BYTES)
         if end < 0:
             if len(self._buffer) >= HEAD_MAX_BYTES:
-                raise Malformed(f"the head is longer than {HEAD_MAX_BYTES} bytes")
+                raise ProtocolError(f"the head is longer than {HEAD_MAX_BYTES} bytes")
             if self._buffer and not b"HTTP/1.".startswith(self._buffer[:7]):
-                raise Malformed(_not_http(bytes(self._buffer[:16])))
+                raise ProtocolError(_not_http(bytes(self._buffer[:16])))
             return False
         first, *lines = bytes(self._buffer[:end]).split(b"\r\n")
         del self._buffer[: end + 4]
         status = _STATUS.fullmatch(first)
         if status is None:
-            raise Malformed(_not_http(first[:16]))
+            raise ProtocolError(_not_http(first[:16]))
         headers = _headers(lines)
         if (code := int(status[2])) < 200:
             if code == 101:
-                raise Malformed("the server wants to speak something else (101)")
+                raise ProtocolError("the server wants to speak something else (101)")
             return True  # 100 Continue and its like: the answer follows
         self._http10 = status[1] == b"0"
-        self.head = Head(code, headers)
+        self.head = ResponseHead(code, headers)
         self._frame(self.head)
         return True
 
-    def _frame(self, head: Head) -> None:
+    def _frame(self, head: ResponseHead) -> None:
         """How the body ends."""
         coding, length = head.headers.get("transfer-encoding"), head.headers.get("content-length")
         if head.status in {204, 304}:
-            self._at = _At.DONE
+            self._at = _State.DONE
         elif coding is not None:
             if coding.lower() != "chunked" or length is not None:
-                raise Malformed(f"the body is framed as {coding!r:.40} with length {length!r:.40}")
+                raise ProtocolError(f"the body is framed as {coding!r:.40} with length {length!r:.40}")
             self._chunked = True
-            self._at = _At.CHUNK_SIZE
+            self._at = _State.CHUNK_SIZE
         elif length is not None:
             if not length.isascii() or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX:
-                raise Malformed(f"the length is {length!r:.40}")
+                raise ProtocolError(f"the length is {length!r:.40}")
             self._left = int(length)
-            self._at = _At.BODY if self._left else _At.DONE
+            self._at = _State.BODY if self._left else _State.DONE
         else:
-            self._at = _At.TO_CLOSE
+            self._at = _State.TO_CLOSE
 
     def _take_body(self, pieces: list[bytes]) -> bool:
         if not self._buffer:
@@ -183,7 +183,7 @@ class Response:
         pieces.append(piece)
         self._left -= len(piece)
         if not self._left:
-            self._at = _At.CHUNK_END if self._chunked else _At.DONE
+            self._at = _State.CHUNK_END if self._chunked else _State.DONE
         return True
 
     def _take_chunk_size(self) -> bool:
@@ -192,9 +192,9 @@ class Response:
             return False
         found = _SIZE.fullmatch(line)
         if found is None or len(found[1]) > LENGTH_DIGITS_MAX:
-            raise Malformed(f"a chunk has the size {line[:40]!r}")
+            raise ProtocolError(f"a chunk has the size {line[:40]!r}")
         self._left = int(found[1], 16)
-        self._at = _At.BODY if self._left else _At.TRAILERS
+        self._at = _State.BODY if self._left else _State.TRAILERS
         return True
 
     def _take_trailer(self) -> bool:
@@ -203,9 +203,9 @@ class Response:
             return False
         self._trailer_bytes += len(line) + 2
         if not line:
-            self._at = _At.DONE
+            self._at = _State.DONE
         elif self._trailer_bytes >= HEAD_MAX_BYTES:
-            raise Malformed("the trailers are too long")
+            raise ProtocolError("the trailers are too long")
         return True
 
 
@@ -214,11 +214,11 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(b":")
         if not colon or not _NAME.fullmatch(name):
-            raise Malformed(f"a header line is {line[:40]!r}")
+            raise ProtocolError(f"a header line is {line[:40]!r}")
         key, text = name.decode("ascii").lower(), value.strip(b" \t").decode("latin-1")
         if key in headers and key in {"content-length", "transfer-encoding"}:
             if headers[key] != text or key == "transfer-encoding":
-                raise Malformed(f"the header {key} is there twice")
+                raise ProtocolError(f"the header {key} is there twice")
         elif key in headers:
             headers[key] += f", {text}"
         else:

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from fairlead.backends import documents
-from fairlead.backends.strict import did_you_mean
 from fairlead.cluster.access import Access, parse_server
-from fairlead.cluster.credentials import EXEC_VERSIONS, Credentials, Exec, Fixed, TokenFile
+from fairlead.cluster.credentials import EXEC_VERSIONS, Credentials, ExecPlugin, StaticToken, TokenFile
 from fairlead.cluster.errors import NoAccess
-from fairlead.cluster.tls import Trust
+from fairlead.cluster.tls import TlsConfig
+from fairlead.kit import documents
+from fairlead.kit.decoding import did_you_mean
 from fairlead.model.errors import ConfigError
 from fairlead.model.ports import Clock
 
@@ -111,7 +111,7 @@ def read_kubeconfig(files: str, context: str, environment: Mapping[str, str], cl
     try:
         paths = [Path(one).expanduser() for one in files.split(":") if one]
         found = [path for path in paths if path.exists()]
-    except (OSError, RuntimeError) as error:  # not ours to look at; or the home of nobody
+    except (OSError, RuntimeError) as error:  # not readable, or the home of no user
         raise NoAccess(f"kubeconfig {files}: {getattr(error, 'strerror', None) or error}") from None
     if not found:
         raise NoAccess(f"kubeconfig {files}: there is no such file")
@@ -127,7 +127,7 @@ def read_kubeconfig(files: str, context: str, environment: Mapping[str, str], cl
     user, user_root = _pick(known.users, chosen.user, "user", source) if chosen.user else no_user
     where = f"{source}, context {name!r}"
     _refuse(cluster, user, where)
-    trust = Trust(
+    trust = TlsConfig(
         ca_file=_path(cluster.certificate_authority, cluster_root) if not cluster.certificate_authority_data else "",
         ca_pem=_data(cluster.certificate_authority_data, "certificate-authority-data", where),
         cert_file=_path(user.client_certificate, user_root) if not user.client_certificate_data else "",
@@ -176,7 +176,7 @@ def _refuse(cluster: _Cluster, user: _User, where: str) -> None:
         (cluster.proxy_url, "proxy-url: Fairlead does not go through proxies"),
         (user.username or user.password, "username and password: no API server since 1.19 takes them"),
         (user.auth_provider, "auth-provider: kubectl has dropped it. Use an exec plugin or a token"),
-        (user.impersonate, "as: Fairlead does not act as somebody else. Use that account's own credentials"),
+        (user.impersonate, "as: Fairlead does not impersonate other users. Use that account's own credentials"),
         (user.exec and user.exec.provide_cluster_info, "exec.provideClusterInfo: not supported"),
     )
     for given, reason in refused:
@@ -202,10 +202,10 @@ def _credentials(
         info = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
         env = {**environment, **{one.name: one.value for one in program.env or ()}}
         env["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
-        return Exec([command, *(program.args or ())], env, program.api_version, clock, program.install_hint)
+        return ExecPlugin([command, *(program.args or ())], env, program.api_version, clock, program.install_hint)
     if user.token_file:  # wins over token, as with kubectl
         return TokenFile(Path(_path(user.token_file, root)))
-    return Fixed(user.token) if user.token else None
+    return StaticToken(user.token) if user.token else None
 
 
 def _path(text: str, root: Path) -> str:

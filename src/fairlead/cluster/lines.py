@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlead.cluster.errors import MalformedResponse
+
 LINE_MAX_BYTES = 16 * 2**20  # etcd takes objects of 1.5 MiB; JSON may need several times that
 
 
-class LineTooLong(Exception):
-    """Never leaves this room."""
-
-
-class Lines:
+class LineSplitter:
     __slots__ = ("_most_bytes", "_parts", "_size")
 
     def __init__(self, most_bytes: int = LINE_MAX_BYTES) -> None:
@@ -36,7 +34,7 @@ class Lines:
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._most_bytes:
-            raise LineTooLong(f"an event is larger than {self._most_bytes} bytes")
+            raise MalformedResponse(f"an event is larger than {self._most_bytes} bytes")
         if part:
             self._parts.append(part)
 

@@ -10,9 +10,9 @@ from msgspec import Struct, field
 
 from fairlead.cluster.client import Client, Meta
 from fairlead.cluster.errors import ClusterError
-from fairlead.cluster.follow import Follower, is_older
 from fairlead.cluster.kinds import NODES
-from fairlead.model.latest import Latest
+from fairlead.cluster.reflector import Reflector, is_older
+from fairlead.kit.latest import Latest
 
 
 class NodeMeta(Meta, frozen=True, rename="camel"):
@@ -34,7 +34,7 @@ class Node(Struct, frozen=True):
         return self.metadata.name
 
 
-class NodeNow(Struct, frozen=True):
+class NodeSnapshot(Struct, frozen=True):
     """The node, or None while it is not known. `complete`: it was looked for, so None means that there is none."""
 
     node: Node | None = None
@@ -50,22 +50,22 @@ class NodeWatch:
 
     def __init__(self, client: Client, name: str) -> None:
         self.name = name
-        self.latest: Latest[NodeNow] = Latest(NodeNow())
-        self._follower = Follower(client, NODES, Node, self, fields=f"metadata.name={name}")
+        self.latest: Latest[NodeSnapshot] = Latest(NodeSnapshot())
+        self._reflector = Reflector(client, NODES, Node, self, fields=f"metadata.name={name}")
         self._turn = asyncio.Lock()
 
     async def run(self) -> None:
         async with self._turn:
-            await self._follower.run()
+            await self._reflector.run()
 
     async def check(self) -> None:
         """Reads the node from the server, once, within `CHECK_S`. Its failure is the problem of `latest`."""
         with suppress(ClusterError):
-            await self._follower.check()
+            await self._reflector.check()
 
-    async def knock(self) -> None:
-        """See `Follower.knock`."""
-        await self._follower.knock()
+    async def ping(self) -> None:
+        """See `Reflector.ping`."""
+        await self._reflector.ping()
 
     def replace(self, items: tuple[Node, ...], version: str, began_s: float) -> bool:
         del version, began_s
@@ -86,21 +86,18 @@ class NodeWatch:
     def heard(self) -> None:
         now = self.latest.value
         if now.problem:
-            self.latest.set(NodeNow(now.node, now.complete))
+            self.latest.set(NodeSnapshot(now.node, now.complete))
 
     def lost(self, error: ClusterError) -> None:
         now = self.latest.value
-        self.latest.set(NodeNow(now.node, now.complete, str(error)))
+        self.latest.set(NodeSnapshot(now.node, now.complete, str(error)))
 
     def _set(self, node: Node | None) -> None:
         # The kubelet's reports come every few seconds; most change nothing that is read here.
-        if node is None or not _same(node, self.latest.value.node):
-            self.latest.set(NodeNow(node, complete=True))
+        known = self.latest.value.node
+        if node is None or known is None or _read(node) != _read(known):
+            self.latest.set(NodeSnapshot(node, complete=True))
 
 
-def _same(node: Node, known: Node | None) -> bool:
-    if known is None:
-        return False
-    mine, theirs = node.metadata, known.metadata
-    parts = (mine.annotations, mine.labels, mine.uid), (theirs.annotations, theirs.labels, theirs.uid)
-    return parts[0] == parts[1] and node.status == known.status
+def _read(node: Node) -> tuple[object, ...]:
+    return node.metadata.annotations, node.metadata.labels, node.metadata.uid, node.status

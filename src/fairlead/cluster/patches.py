@@ -1,17 +1,17 @@
-"""The four ways to change part of an object. One that is written whole loses others' changes: see `changes.py`."""
+"""Patches: changes of part of an object. An object that is written whole loses others' changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 
-def pointer(*words: str) -> str:
+def pointer(*keys: str) -> str:
     """A JSON pointer: `example.com/gpu` becomes `example.com~1gpu`."""
-    return "".join("/" + word.replace("~", "~0").replace("/", "~1") for word in words)
+    return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 class Op(Struct, frozen=True):
@@ -39,6 +39,7 @@ class JsonPatch(Struct, frozen=True):
     ops: tuple[Op, ...]
 
     content_type: ClassVar[str] = "application/json-patch+json"
+    query: ClassVar[Mapping[str, str]] = {}
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self.ops)
@@ -50,9 +51,32 @@ class MergePatch(Struct, frozen=True):
     body: Any
 
     content_type: ClassVar[str] = "application/merge-patch+json"
+    query: ClassVar[Mapping[str, str]] = {}
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self.body)
+
+
+class StrategicPatch(MergePatch, frozen=True):
+    """As a merge patch, but lists of named things are merged by their names: a node's conditions by their type."""
+
+    content_type: ClassVar[str] = "application/strategic-merge-patch+json"
+
+
+class ApplyPatch(Struct, frozen=True):
+    """Server-side apply: what this manager applied before and leaves out now is removed."""
+
+    body: Any
+    manager: str
+
+    content_type: ClassVar[str] = "application/apply-patch+yaml"
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return {"fieldManager": self.manager, "force": "true"}
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self.body)  # JSON is YAML
 
 
 def merge(target: Any, patch: Any) -> Any:
@@ -68,31 +92,7 @@ def merge(target: Any, patch: Any) -> Any:
     return made
 
 
-class StrategicPatch(Struct, frozen=True):
-    """As a merge patch, but lists are merged by their keys. Only for the kinds that Kubernetes itself brings."""
-
-    body: Any
-
-    content_type: ClassVar[str] = "application/strategic-merge-patch+json"
-
-    def encode(self) -> bytes:
-        return msgspec.json.encode(self.body)
-
-
-class Apply(Struct, frozen=True):
-    """Server-side apply: the fields we care for. What we stop to mention goes, unless another owns it too."""
-
-    body: Any
-    manager: str
-    force: bool = False  # take fields from other managers instead of a conflict
-
-    content_type: ClassVar[str] = "application/apply-patch+yaml"
-
-    def encode(self) -> bytes:
-        return msgspec.json.encode(self.body)  # JSON is YAML
-
-
-Patch: TypeAlias = JsonPatch | MergePatch | StrategicPatch | Apply
+Patch: TypeAlias = JsonPatch | MergePatch | ApplyPatch
 
 
 def json_patch(ops: Iterable[Op]) -> JsonPatch:

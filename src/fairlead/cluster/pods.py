@@ -16,32 +16,30 @@ from msgspec.structs import replace
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.errors import ClusterError, TooSlow
-from fairlead.cluster.follow import Follower, is_older
 from fairlead.cluster.kinds import PODS
-from fairlead.cluster.objects import ContainerSpec, PodObject
+from fairlead.cluster.objects import Keeps, PodObject, read_pod
 from fairlead.cluster.patches import Patch
-from fairlead.model.latest import Latest
-from fairlead.model.pod import Container, Pod
+from fairlead.cluster.reflector import Reflector, is_older
+from fairlead.kit.latest import Latest
+from fairlead.model.pod import Pod
 from fairlead.model.ports import Clock
-from fairlead.policy.patience import Patience
+from fairlead.policy.scheduled.waitbudget import WaitBudget
 
 R = TypeVar("R")
-Keeps = Callable[[str], bool]
 
-PODS_MAX = 5000  # ten times the largest node; a list without bound would be somebody's mistake
+PODS_MAX = 5000  # ten times the largest node; a longer list is a mistake
 AGAIN_S = 1.0  # the pause between reads while a question waits
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
-class PodsNow(Struct, frozen=True):
+class PodSnapshot(Struct, frozen=True):
     """A snapshot. `complete`: at least one list was read."""
 
     pods: Mapping[str, Pod] = {}  # by uid
-    fresh_as_of_s: float = float("-inf")  # monotonic: when the server was last heard
     complete: bool = False
     left_out: int = 0  # more than PODS_MAX
     problem: str = ""  # the server cannot be asked: what is known may be out of date
-    stalled: str = ""  # the watch does not tell of changes; reads do
+    stalled: str = ""  # the watch does not deliver changes; reads do
     read_s: float = float("-inf")  # monotonic: when the last read began that brought all pods
 
 
@@ -55,21 +53,21 @@ class PodCache:
         self._node = node
         self._keeps = keeps
         self._arrivals = 0  # the kubelet watches the same pods, and admits them in the order in which they come
-        self.latest: Latest[PodsNow] = Latest(PodsNow())
-        # The server leaves out pods that have ended, and tells one that ends as deleted.
+        self.latest: Latest[PodSnapshot] = Latest(PodSnapshot())
+        # The server leaves out pods that have ended, and reports one that ends as deleted.
         fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-        self._follower = Follower(client, PODS, PodObject, self, fields=fields, on_stall=self._stall)
-        self._checked_s = self._failed_s = float("-inf")
-        self.patience = Patience()  # of the kubelet, with all that wait for news
+        self._reflector = Reflector(client, PODS, PodObject, self, fields=fields, on_stall=self._stall)
+        self._heard_s = self._checked_s = self._failed_s = float("-inf")
+        self.patience = WaitBudget()  # of the kubelet, with all that wait for news
 
     @property
-    def now(self) -> PodsNow:
+    def now(self) -> PodSnapshot:
         return self.latest.value
 
     @property
     def silent_s(self) -> float:
         """How long the server has said nothing."""
-        return self._clock.monotonic() - self.now.fresh_as_of_s
+        return self._clock.monotonic() - self._heard_s
 
     @property
     def is_away(self) -> bool:
@@ -77,12 +75,13 @@ class PodCache:
         return bool(self.now.problem) and self._clock.monotonic() - self._failed_s < AGAIN_S
 
     async def run(self) -> None:
-        await self._follower.run()
+        await self._reflector.run()
 
     def forget(self) -> None:
         """Reads everything anew when it is run again."""
-        self._follower.forget()
-        self.latest.set(PodsNow())
+        self._reflector.forget()
+        self._heard_s = float("-inf")
+        self.latest.set(PodSnapshot())
 
     async def check(self) -> None:
         """Reads all pods from the server, once, within `CHECK_S`: then the cache has every pod the kubelet may ask for.
@@ -91,21 +90,21 @@ class PodCache:
         """
         self._checked_s = self._clock.monotonic()
         try:
-            await self._follower.check()
+            await self._reflector.check()
         except ClusterError:
             self._failed_s = self._clock.monotonic()
 
-    async def knock(self) -> None:
-        """See `Follower.knock`."""
-        await self._follower.knock()
+    async def ping(self) -> None:
+        """See `Reflector.ping`."""
+        await self._reflector.ping()
 
     async def annotate(self, pod: Pod, patch: Patch) -> None:
-        """Changes a pod, and knows of it at once: a watch would tell only later."""
+        """Changes a pod, and knows of it at once: a watch would deliver it only later."""
         answer = await self._client.patch(PODS, pod.name, patch, PodObject, namespace=pod.namespace)
-        if answer.metadata.uid in self.now.pods:  # the watch may have told its end before the answer came
+        if answer.metadata.uid in self.now.pods:  # the watch may have reported its end before the answer came
             self.put(answer)
 
-    async def wait_for(self, find: Callable[[PodsNow], R | None], timeout_s: float, what: str = "a pod") -> R:
+    async def wait_for(self, find: Callable[[PodSnapshot], R | None], timeout_s: float, what: str = "a pod") -> R:
         """The first answer that is not None, now or after a change. TooSlow when the time is over.
 
         Meanwhile the server is asked about once a second: the caller waits for no back-off and for no silent watch.
@@ -139,7 +138,7 @@ class PodCache:
             await self._clock.sleep(self._checked_s + AGAIN_S - self._clock.monotonic())
             await self.check()
 
-    # --- What the follower tells ----------------------------------------------------------------------------------
+    # --- What the reflector calls ---------------------------------------------------------------------------------
 
     def replace(self, items: tuple[PodObject, ...], version: str = "", began_s: float = float("-inf")) -> bool:
         self._arrivals += 1
@@ -173,7 +172,8 @@ class PodCache:
             self._set(pods={uid: pod for uid, pod in self.now.pods.items() if uid != item.metadata.uid})
 
     def heard(self) -> None:
-        self._set(fresh_as_of_s=self._clock.monotonic(), problem="")
+        self._heard_s = self._clock.monotonic()
+        self._set(problem="")
 
     def lost(self, error: ClusterError) -> None:
         self._set(problem=str(error))
@@ -193,29 +193,9 @@ class PodCache:
         return pod.node == self._node and pod.phase not in ENDED
 
     def _pod(self, item: PodObject) -> Pod:
-        meta, spec = item.metadata, item.spec
-        known = self.now.pods.get(meta.uid)
-        return Pod(
-            uid=meta.uid,
-            namespace=meta.namespace,
-            name=meta.name,
-            node=spec.node_name,
-            phase=item.status.phase,
-            created_s=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
-            deleting=meta.deletion_timestamp is not None,
-            annotations={key: text for key, text in (meta.annotations or {}).items() if self._keeps(key)},
-            labels={key: text for key, text in (meta.labels or {}).items() if self._keeps(key)},
-            init_containers=tuple(map(_container, spec.init_containers or ())),
-            containers=tuple(map(_container, spec.containers or ())),
-            version=meta.resource_version,
-            arrived=known.arrived if known is not None else self._arrivals,
-        )
+        known = self.now.pods.get(item.metadata.uid)
+        return read_pod(item, self._keeps, known.arrived if known is not None else self._arrivals)
 
 
 def _version(pod: Pod | None, otherwise: str) -> str:
     return pod.version if pod is not None else otherwise
-
-
-def _container(item: ContainerSpec) -> Container:
-    limits, requests = item.resources.limits or {}, item.resources.requests or {}
-    return Container(item.name, limits, requests, sidecar=item.restart_policy == "Always")

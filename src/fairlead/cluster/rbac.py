@@ -29,7 +29,18 @@ PODS_GET = Rule("", "pods", ("get",))
 PODS_LIST = Rule("", "pods", ("list",))
 NODES_READ = Rule("", "nodes", ("get", "list"))
 NODES_LABEL = Rule("", "nodes", ("get", "patch"))
+PODS_BIND = Rule("", "pods/binding", ("create",))
+CONFIG_MAPS_FOLLOW = Rule("", "configmaps", ("list", "watch"))
+EVENTS_WRITE = Rule("", "events", ("create", "patch"))
 NODE_FEATURES = Rule("nfd.k8s-sigs.io", "nodefeatures", ("get", "create", "patch"))
+DOCTOR = (
+    NODES_GET,
+    PODS_LIST,
+    Rule("", "events", ("list",)),
+    Rule("apps", "daemonsets", ("list",)),
+    Rule("node.k8s.io", "runtimeclasses", ("list",)),
+    Rule("resource.k8s.io", "resourceslices", ("list",)),
+)
 
 FEATURES: Mapping[str, tuple[Rule, ...]] = {
     "`fairlead node show`": (NODES_GET,),
@@ -41,22 +52,35 @@ FEATURES: Mapping[str, tuple[Rule, ...]] = {
     "the daemon with `assign.nodeEnv`": (NODES_FOLLOW, PODS_FOLLOW, PODS_PATCH),
     "the daemon with `assign.nodeLock`": (NODES_PATCH, PODS_FOLLOW, PODS_PATCH),
     "the daemon with `cluster.unhealthy`": (NODES_FOLLOW, NODES_PATCH),
+    "the daemon with `cluster.condition`": (NODES_GET, NODE_STATUS_PATCH),
+    "the daemon with `cluster.events`": (NODES_GET, EVENTS_WRITE),
+    "the daemon with `cluster.annotate`": (NODES_PATCH,),
+    "the daemon with `cluster.devices`": (NODES_FOLLOW, NODE_STATUS_PATCH),
+    "the daemon with `--config-label`": (NODES_FOLLOW,),
+    "`fairlead gke -enable-health-monitoring`": (NODES_GET, NODE_STATUS_PATCH, EVENTS_WRITE),
+    "`fairlead gke -publish-driver-version`": (NODES_PATCH,),
     "`fairlead doslab`, `fairlead gpushare`": (NODES_FOLLOW, NODE_STATUS_PATCH, PODS_FOLLOW, PODS_PATCH),
     "`fairlead volcano`": (NODES_FOLLOW, NODES_PATCH, NODE_STATUS_PATCH, PODS_FOLLOW, PODS_PATCH),
     "`fairlead nvidia labels`": (NODE_FEATURES, PODS_GET),
     "`fairlead nvidia labels --to-node`": (NODES_LABEL,),
     "`fairlead nvidia config-manager`": (NODES_FOLLOW,),
+    "`fairlead amd labels`": (NODES_FOLLOW, NODES_LABEL),
     "`fairlead gpushare inspect`": (NODES_READ, PODS_LIST),
+    "`fairlead doctor`": DOCTOR,
+    "`fairlead scheduler`": (NODES_FOLLOW, PODS_FOLLOW, PODS_GET, PODS_BIND),
+    "`fairlead scheduler` with `wake`": (PODS_PATCH,),
+    "`fairlead scheduler` with `unhealthyConfigMaps`, in `kube-system`": (CONFIG_MAPS_FOLLOW,),
 }
 
 
 _UPDATE = (
-    "`update` does instead of `patch`, and is what NVIDIA's chart grants: after a forbidden patch the object is read, "
+    "`update` does instead of `patch`, and is what {} grants: after a forbidden patch the object is read, "
     "changed and written with its version, and again if another writer came between. A patch is one request."
 )
 INSTEAD: Mapping[str, str] = {
-    "`fairlead nvidia labels`": _UPDATE,
-    "`fairlead nvidia labels --to-node`": _UPDATE,
+    "`fairlead nvidia labels`": _UPDATE.format("NVIDIA's chart"),
+    "`fairlead nvidia labels --to-node`": _UPDATE.format("NVIDIA's chart"),
+    "`fairlead amd labels`": _UPDATE.format("AMD's manifest"),
 }
 
 

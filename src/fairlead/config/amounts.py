@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fairlead.config.compile import Problem, compile_match
+from fairlead.config.compile import Problem, compile_selector
 from fairlead.config.spec import AmountSpec, Config
 from fairlead.model.errors import InvalidName, InvalidQuantity
 from fairlead.model.names import ResourceName, parse_resource_name
 from fairlead.model.quantity import parse_amount
-from fairlead.policy.amounts import Amount
+from fairlead.policy.offering.amounts import Amount
 
 
 def compile_amounts(config: Config) -> tuple[tuple[Amount, ...], list[Problem]]:
@@ -37,7 +37,7 @@ def _amount(spec: AmountSpec, number: int, offered: set[str], problems: list[Pro
         problems.append(((*at, "total"), str(error)))
     return Amount(
         ResourceName(spec.resource),
-        compile_match(spec.match, (*at, "match"), problems),
+        compile_selector(spec.match, (*at, "match"), problems),
         spec.per_device,
         total,
         unusable=spec.unusable,

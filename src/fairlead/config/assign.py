@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from fairlead.backends.documents import Path
-from fairlead.config.spec import AssignSpec, By
+from fairlead.config.rulespec import AssignSpec, By
+from fairlead.kit.documents import Path
 from fairlead.model.assign import Assign, NodeEnv
 
 Problem = tuple[Path, str]
@@ -17,7 +17,7 @@ WAIT_MAX_S = 30.0  # the kubelet admits nothing else meanwhile
 
 
 def compile_assign(spec: AssignSpec, shown: dict[str, str], at: Path, problems: list[Problem]) -> Assign:
-    """`shown`: what containers are told, as templates by name."""
+    """`shown`: what containers are shown, as templates by name."""
     keys: list[tuple[Path, str]] = [(("device",), spec.device)]
     keys += [(("perContainer",), spec.per_container), (("time",), spec.time), (("assigned",), spec.assigned)]
     keys += [(("nodeLock",), spec.node_lock), (("actual",), spec.actual)]

@@ -11,17 +11,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.backends.documents import Path
-from fairlead.backends.strict import Bytes
-from fairlead.config.spec import AlsoSpec, Config, MatchSpec, MemorySpec, Registration, RuleSpec
-from fairlead.inject.fill import ASSIGN_WORDS, EACH, MEMORY_WORDS, NAME, NOTE
+from fairlead.config.rulespec import AlsoSpec, MatchSpec, MemorySpec, RuleSpec
+from fairlead.config.spec import Config, Registration
+from fairlead.inject.templates import ANNOTATION, ASSIGNMENT_VARIABLES, EACH, MEMORY_VARIABLES, NAME
+from fairlead.kit.decoding import Bytes
+from fairlead.kit.documents import Path
 from fairlead.model.device import DeviceNode
 from fairlead.model.edits import Edits, Mount
 from fairlead.model.errors import InvalidName
 from fairlead.model.names import SOCKET_NAME, ResourceName, parse_resource_name, socket_name
-from fairlead.model.resource import Strategy
-from fairlead.policy.memory import MIB, PER_CONTAINER_MAX, Share
-from fairlead.policy.rules import Match, Rule, check_rules
+from fairlead.model.resource import MemoryTerms, Strategy, Terms
+from fairlead.policy.offering.memory import MIB, PER_CONTAINER_MAX
+from fairlead.policy.offering.rules import Rule, Selector, check_rules
 
 Problem = tuple[Path, str]
 
@@ -36,9 +37,10 @@ _INSTANCE = r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?"
 _PERMISSIONS = r"(?!.*(.).*\1)[rwm]+"
 _SOCKET_NAME = r"(?!\.)(?!kubelet\.sock$)[-A-Za-z0-9_.{}]{1,100}"
 _FIELD = r"\{[A-Za-z][A-Za-z0-9_-]*\}"
+_IDS = r"\{id\}(/[a-z]+)\{n\}"
 _BOUND = r"(>=|<=|>|<)\s*(.+)"
 
-# What a container is told of its share of memory, unless the rule has an environment of its own.
+# What a container learns of its share of memory, unless the rule has an environment of its own.
 SHARE_ENV = {
     "FAIRLEAD_MEMORY_DEVICES_{resource}": "{ids}",
     "FAIRLEAD_MEMORY_MIB_{resource}": "{memoryMib}",
@@ -55,8 +57,8 @@ def compile_rules(config: Config) -> tuple[tuple[Rule, ...], list[Problem]]:
     return rules, problems
 
 
-def check(config: Config) -> list[Problem]:
-    """What is wrong beyond types."""
+def check(config: Config) -> tuple[tuple[Rule, ...], list[Problem]]:
+    """The rules, and everything that is wrong beyond types. Rules are complete only if there is no problem."""
     problems: list[Problem] = [
         ((key,), f"{len(given):,} of them; {most:,} is the limit")
         for key, given, most in (
@@ -67,7 +69,10 @@ def check(config: Config) -> list[Problem]:
         if len(given) > most
     ]
     if problems:
-        return problems  # each of them would be looked at
+        return (), problems  # each of them would be looked at
+    listen, port = config.http.listen, config.http.listen.rpartition(":")[2]
+    if listen and not (listen != port and port.isdecimal() and len(port) < 6 and int(port) < 1 << 16):
+        problems.append((("http", "listen"), f"{listen!r:.80} is not an address and a port, such as 127.0.0.1:9402"))
     if not config.backends:
         problems.append((("backends",), "no backend is given, so there are no devices. Add one, such as: - kind: sim"))
     for number, backend in enumerate(config.backends):
@@ -95,8 +100,8 @@ def check(config: Config) -> list[Problem]:
         if seconds < SHORTEST_S:
             problems.append((path, f"{seconds:g} s is too short. Give {SHORTEST_S:g} s or more"))
     problems += _names(config)
-    problems += compile_rules(config)[1]
-    return problems
+    rules, wrong = compile_rules(config)
+    return rules, problems + wrong
 
 
 def _names(config: Config) -> Iterator[Problem]:
@@ -133,6 +138,10 @@ def _names(config: Config) -> Iterator[Problem]:
                 "A name without it is for a single resource"
             ),
         )
+    cluster = config.cluster
+    follows = config.amounts or cluster.unhealthy or any(rule.assign for rule in config.rules)
+    if cluster.node_metadata and not cluster.node and follows:
+        yield ("cluster", "nodeMetadata"), "amounts, assign and unhealthy need the name at the start. Set cluster.node"
     if any(rule.also for rule in config.rules) and not config.kubelet.pod_resources:
         yield ("kubelet", "podResources"), "it is empty, but a rule has also: the pods must be known. Give the socket"
     if any(rule.assign for rule in config.rules) and not config.kubelet.pod_resources:
@@ -170,27 +179,24 @@ def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
         assign = compile_assign(spec.assign, {**spec.annotations, **spec.env}, (*at, "assign"), problems)
     strategy, most = spec.placement, spec.per_container
     if memory is not None:
-        strategy = Strategy.PACK if strategy is Strategy.ALIGNED else strategy
+        strategy = Strategy.SPREAD if strategy is Strategy.SPREAD else Strategy.PACK
         most = most or PER_CONTAINER_MAX
         spec = replace(spec, env=spec.env or SHARE_ENV)
     return Rule(
-        match=compile_match(spec.match, (*at, "match"), problems),
+        selector=compile_selector(spec.match, (*at, "match"), problems),
         resource=resource,
         replicas=spec.replicas,
-        memory=memory,
-        strategy=strategy,
-        extra=_edits(spec, at, problems),
-        per_container=most,
-        assign=assign,
+        mark=_mark(spec, (*at, "ids"), problems),
+        terms=Terms(strategy, _edits(spec, at, problems), most, memory, assign, spec.uniform),
         also=also,
         label=f"rules[{at[-1]}]",
     )
 
 
-def compile_memory(spec: MemorySpec, at: Path, problems: list[Problem]) -> Share:
+def compile_memory(spec: MemorySpec, at: Path, problems: list[Problem]) -> MemoryTerms:
     if spec.unit == "auto":
         ids = _ids(spec.ids, (*at, "ids"), problems)
-        return Share(straddle=spec.straddle, ids=ids, max_stall_s=spec.max_stall)
+        return MemoryTerms(straddle=spec.straddle, ids=ids, max_stall_s=spec.max_stall)
     try:
         unit_bytes = int(Bytes.parse(spec.unit))
     except ValueError:
@@ -199,7 +205,7 @@ def compile_memory(spec: MemorySpec, at: Path, problems: list[Problem]) -> Share
         problems.append(((*at, "unit"), f"{spec.unit!r} is no unit. Write auto, or whole MiB, such as 256MiB or 1GiB"))
         unit_bytes = MIB
     ids = _ids(spec.ids, (*at, "ids"), problems)
-    return Share(
+    return MemoryTerms(
         unit_bytes,
         grow=spec.grow,
         straddle=spec.straddle,
@@ -219,12 +225,23 @@ def _ids(text: str, at: Path, problems: list[Problem]) -> str:
     return stem
 
 
+def _mark(spec: RuleSpec, at: Path, problems: list[Problem]) -> str:
+    if not spec.ids:
+        return ""
+    found = re.fullmatch(_IDS, spec.ids)
+    if found is None:
+        form = "{id}, a slash, lower-case letters and {n}, such as {id}/vgpu{n}"
+        problems.append((at, f"{spec.ids!r} must be {form}"))
+    elif spec.memory is not None:
+        problems.append((at, "units of memory are named by memory.ids. Leave one of the two out"))
+    return found[1] if found else ""
+
+
 def _also(spec: AlsoSpec, at: Path, problems: list[Problem]) -> Rule:
     return Rule(
         resource=_resource(spec.resource, (*at, "resource"), problems),
         replicas=spec.replicas,
-        strategy=spec.placement,
-        per_container=spec.per_container,
+        terms=Terms(spec.placement, per_container=spec.per_container),
     )
 
 
@@ -241,9 +258,9 @@ def _resource(text: str, at: Path, problems: list[Problem]) -> ResourceName | No
     return ResourceName(text)
 
 
-def compile_match(spec: MatchSpec, at: Path, problems: list[Problem]) -> Match:
+def compile_selector(spec: MatchSpec, at: Path, problems: list[Problem]) -> Selector:
     low, high = _memory(spec.memory, (*at, "memory"), problems)
-    return Match(
+    return Selector(
         ids=_many(spec.id),
         indexes=_many(spec.index),
         pci=_many(spec.pci),
@@ -295,10 +312,10 @@ def _edits(spec: RuleSpec, at: Path, problems: list[Problem]) -> Edits:
                 problems.append(
                     ((*at, key), f"{name!r} names {{slots}}: thousands of units are too many for a variable")
                 )
-            found = [word for word in MEMORY_WORDS if f"{{{word}}}" in text]
+            found = [word for word in MEMORY_VARIABLES if f"{{{word}}}" in text]
             if found and not shares:
                 problems.append(((*at, key), f"{name!r} names {{{found[0]}}}, which needs a rule with memory"))
-            found = [word for word in (*ASSIGN_WORDS, NOTE) if f"{{{word}" in text]
+            found = [word for word in (*ASSIGNMENT_VARIABLES, ANNOTATION) if f"{{{word}" in text]
             if found and spec.assign is None:
                 problems.append(((*at, key), f"{name!r} names {{{found[0]}}}, which needs a rule with assign"))
     paths = [("mounts", number, mount.host, mount.container) for number, mount in enumerate(spec.mounts)]

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from fairlead.backends import documents, files, strict
-from fairlead.backends.documents import Path
-from fairlead.config.compile import Problem, check, compile_rules
+from fairlead.config.compile import check
 from fairlead.config.settings import Override
 from fairlead.config.spec import Config
+from fairlead.kit import decoding, documents, files
+from fairlead.kit.decoding import Problem
+from fairlead.kit.documents import Path
 from fairlead.model.errors import ConfigError
-from fairlead.policy.rules import Rule
+from fairlead.policy.offering.rules import Rule
 
 if TYPE_CHECKING:
-    from fairlead.policy.amounts import Amount
-
-FAULTS_MAX = 50  # nobody reads more at once
+    from fairlead.policy.offering.amounts import Amount
 
 
 class Loaded(Struct, frozen=True):
@@ -41,6 +39,10 @@ def load(path: str, overrides: Sequence[Override] = ()) -> Loaded:
         raise ConfigError(
             path, ["there is no such file. Give one with --config; `fairlead config show --example` prints one"]
         ) from None
+    except IsADirectoryError:
+        raise ConfigError(
+            path, ["is a directory. Name a file in it, or the node's label that does: --config-label"]
+        ) from None
     except OSError as error:
         raise ConfigError(path, [f"cannot be read: {error.strerror or error}"]) from None
     return parse(text, path, overrides)
@@ -59,22 +61,25 @@ def parse(text: str, source: str, overrides: Sequence[Override] = ()) -> Loaded:
 
 def build(raw: dict[str, Any], source: str, overrides: Sequence[Override] = (), text: str = "") -> Loaded:
     """The same checks for a configuration made by code. `text` is what lines are counted in."""
-    problems, sources = _apply(raw, overrides)
-    config, faults = _convert(raw)
-    problems += faults
+    sources = _apply(raw, overrides)
+    config, problems = decoding.decode(raw, Config)
+    rules: tuple[Rule, ...] = ()
+    amounts: tuple[Amount, ...] = ()
     if config is not None:
-        taken = {path for path, _ in problems}
+        rules, wrong = check(config)
+        amounts, wrong_amounts = _amounts(config)
         # A part that could not be read stands at its default now: what follows from that is not the writer's fault.
-        wrong = [*check(config), *_amounts(config)[1]]
-        problems += [(path, text) for path, text in wrong if not _touches(path, taken)]
+        problems += [one for one in [*wrong, *wrong_amounts] if not decoding.touches(one[0], problems)]
     if problems or config is None:
-        raise ConfigError(source, located(text, problems, sources))
-    return Loaded(config, compile_rules(config)[0], source, text, tuple(overrides), _amounts(config)[0])
+        raise ConfigError(source, decoding.locate(text, problems, sources))
+    return Loaded(config, rules, source, text, tuple(overrides), amounts)
 
 
 def needs_cluster(config: Config) -> bool:
     """Whether a part of it speaks to the API server."""
-    return bool(config.amounts or config.cluster.unhealthy or any(rule.assign for rule in config.rules))
+    cluster = config.cluster
+    reports = cluster.unhealthy or cluster.condition or cluster.events or cluster.annotate or cluster.devices
+    return bool(config.amounts or reports or any(rule.assign for rule in config.rules))
 
 
 def _amounts(config: Config) -> tuple[tuple[Amount, ...], list[Problem]]:
@@ -85,8 +90,8 @@ def _amounts(config: Config) -> tuple[tuple[Amount, ...], list[Problem]]:
     return compile_amounts(config)
 
 
-def _apply(raw: dict[str, Any], overrides: Iterable[Override]) -> tuple[list[Problem], dict[Path, str]]:
-    problems: list[Problem] = []
+def _apply(raw: dict[str, Any], overrides: Iterable[Override]) -> dict[Path, str]:
+    """Puts overrides in their places; what gave each, for errors."""
     sources: dict[Path, str] = {}
     for override in overrides:
         here = raw
@@ -98,73 +103,17 @@ def _apply(raw: dict[str, Any], overrides: Iterable[Override]) -> tuple[list[Pro
         else:
             here[override.path[-1]] = override.value
             sources[override.path] = override.source
-    return problems, sources
-
-
-def _convert(raw: dict[str, Any]) -> tuple[Config | None, list[Problem]]:
-    """Decodes; on a fault notes it, takes the bad part out and goes on, so that one run shows them all."""
-    rest = copy.deepcopy(raw)
-    problems: list[Problem] = []
-    while len(problems) < FAULTS_MAX:
-        config, fault = strict.attempt(rest, Config)
-        if fault is None:
-            return config, problems
-        if not _touches(fault.path, {path for path, _ in problems}):
-            problems.append((fault.path, fault.text))
-        if not _remove(rest, fault.path):
-            return None, problems
-    return None, problems
-
-
-def _touches(path: Path, taken: Iterable[Path]) -> bool:
-    """Whether a fault is at or around a part that was already found bad."""
-    return any(path[: len(other)] == other or other[: len(path)] == path for other in taken)
-
-
-def _remove(raw: Any, path: Path) -> bool:
-    if not path:
-        return False
-    for step in path[:-1]:
-        raw = raw[step]
-    if isinstance(raw, list):
-        # Keep the places of the others: an empty item decodes where a mapping is expected, and is not checked.
-        return _blank(raw, path[-1])
-    if path[-1] not in raw:
-        return False  # nothing to get past it with: a decoder that stumbles for ever must be stopped
-    del raw[path[-1]]
-    return True
-
-
-def _blank(items: list[Any], place: Any) -> bool:
-    if items[place] == {}:
-        return False
-    items[place] = {}
-    return True
-
-
-def located(text: str, problems: Iterable[Problem], sources: Mapping[Path, str] | None = None) -> list[str]:
-    """Each problem with its line and path, in the order of the file."""
-    lines = documents.lines(text) if text else {}
-    found = []
-    for path, sentence in problems:
-        where = strict.dotted(path)
-        if sources and path in sources:
-            found.append((0, f"{sources[path]}: {sentence}"))
-            continue
-        line = next((lines[path[:cut]] for cut in range(len(path), 0, -1) if path[:cut] in lines), 0)
-        place = ", ".join(part for part in (f"line {line}" if line else "", where) if part)
-        found.append((line, f"{place}: {sentence}" if place else sentence))
-    return [sentence for _, sentence in sorted(found, key=lambda item: item[0])]
+    return sources
 
 
 def schema() -> dict[str, Any]:
     """JSON Schema of the file."""
 
     def hook(kind: type) -> dict[str, Any]:
-        if kind in {strict.Seconds, strict.Bytes}:
-            example = "60s" if kind is strict.Seconds else "80GiB"
+        if kind in {decoding.Seconds, decoding.Bytes}:
+            example = "60s" if kind is decoding.Seconds else "80GiB"
             return {"anyOf": [{"type": "string"}, {"type": "number", "minimum": 0}], "examples": [example]}
-        raise NotImplementedError
+        raise NotImplementedError  # msgspec's own sign that a hook does not know a type
 
     made = msgspec.json.schema(Config, schema_hook=hook)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Fairlead configuration", **made}

@@ -9,8 +9,8 @@ import msgspec
 import msgspec.inspect as mi
 from msgspec import Struct
 
-from fairlead.backends.strict import Seconds, did_you_mean
 from fairlead.config.spec import Config
+from fairlead.kit.decoding import Seconds, did_you_mean
 from fairlead.model.errors import UsageError
 
 EXAMPLE = """\
@@ -120,18 +120,20 @@ def _kind(info: Any) -> tuple[str, Any, str]:
             return "mapping", inner, ".*"
         case mi.UnionType():
             some = [one for one in info.types if not isinstance(one, mi.NoneType)]  # None: not given
-            return " or ".join(dict.fromkeys(_kind(one)[0] for one in some)), None, ""
+            kinds = [_kind(one) for one in some]
+            return kinds[0] if len(kinds) == 1 else (" or ".join(dict.fromkeys(kind for kind, _, _ in kinds)), None, "")
         case mi.LiteralType():
             return " | ".join(map(str, info.values)), None, ""
         case mi.EnumType():
             return " | ".join(str(member.value) for member in info.cls), None, ""
         case mi.CustomType():
-            return ("duration" if info.cls is Seconds else "size"), None, ""
+            return _NAMES.get(info.cls.__name__, "anything"), None, ""
         case _:
             return _NAMES.get(type(info).__name__, "anything"), None, ""
 
 
 _NAMES = {"StrType": "text", "IntType": "whole number", "BoolType": "true or false", "FloatType": "number"}
+_NAMES |= {"Seconds": "duration", "Bytes": "size", "Words": "text or list of text"}
 
 
 def _default(field: Any) -> str:

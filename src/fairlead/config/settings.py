@@ -16,6 +16,7 @@ class Setting(Struct, frozen=True):
     env: str
     path: tuple[str, ...]
     help: str
+    switch: bool = False  # on or off: the flag alone means on
 
 
 SETTINGS = (
@@ -24,25 +25,49 @@ SETTINGS = (
     Setting("--watcher-dir", "FAIRLEAD_WATCHER_DIR", ("kubelet", "watcherDirectory"), "The plugin-watcher directory."),
     Setting("--pod-resources", "FAIRLEAD_POD_RESOURCES", ("kubelet", "podResources"), "The pod-resources socket."),
     Setting("--status-socket", "FAIRLEAD_STATUS_SOCKET", ("status", "socket"), "The daemon's own socket."),
+    Setting("--http", "FAIRLEAD_HTTP", ("http", "listen"), "Serve probes and metrics there, such as 127.0.0.1:9402."),
+    Setting(
+        "--page-token-file",
+        "FAIRLEAD_PAGE_TOKEN_FILE",
+        ("http", "tokenFile"),
+        "File with the token that the page asks for. Without one it is served on loopback only.",
+    ),
     Setting("--scan-interval", "FAIRLEAD_SCAN_INTERVAL", ("scan", "interval"), "Time between scans, such as 60s."),
+    Setting(
+        "--scan-remember",
+        "FAIRLEAD_SCAN_REMEMBER",
+        ("scan", "remember"),
+        "Offer what a daemon of the same boot found while a first scan is slow. On unless set to false.",
+        switch=True,
+    ),
     Setting("--log-format", "FAIRLEAD_LOG_FORMAT", ("log", "format"), "text or json."),
+    Setting("--journal-dir", "FAIRLEAD_JOURNAL_DIR", ("log", "directory"), "Where the journal is kept on disk."),
     Setting(
         "--watchdog-limit",
         "FAIRLEAD_WATCHDOG_LIMIT",
         ("watchdog", "limit"),
         "End the process when its event loop hangs for longer, such as 60s. 0: never.",
     ),
+    Setting(
+        "--take-over",
+        "FAIRLEAD_TAKE_OVER",
+        ("takeOver",),
+        "Take over from a daemon that serves the same directory, without a gap.",
+        switch=True,
+    ),
     Setting("--instance", "FAIRLEAD_INSTANCE", ("instance",), "Name of this daemon, if two share a directory."),
 )
 
 SETTINGS_OF_MANAGERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+SWITCHES = {"true": True, "1": True, "false": False, "0": False}
 CONFIG_ENV = "FAIRLEAD_CONFIG"
+LABEL_ENV, CHOICE_ENV = "FAIRLEAD_CONFIG_LABEL", "FAIRLEAD_CONFIG_DEFAULT"
 DEFAULT_CONFIG = "/etc/fairlead/fairlead.yaml"
 
 
 class Override(Struct, frozen=True):
     path: tuple[str, ...]
-    value: str
+    value: str | bool
     source: str  # "--plugin-dir" or "FAIRLEAD_PLUGIN_DIR"
 
 
@@ -53,10 +78,15 @@ def overrides(flags: Mapping[str, str | None], environ: Mapping[str, str] | None
     for setting in SETTINGS:
         flag = flags.get(setting.flag)
         if flag is not None:
-            found.append(Override(setting.path, flag, setting.flag))
+            found.append(Override(setting.path, _value(setting, flag), setting.flag))
         elif environ.get(setting.env):
-            found.append(Override(setting.path, environ[setting.env], setting.env))
+            found.append(Override(setting.path, _value(setting, environ[setting.env]), setting.env))
     return tuple(found)
+
+
+def _value(setting: Setting, text: str) -> str | bool:
+    """What is neither on nor off stays text: the decoder says what is wrong with it."""
+    return SWITCHES.get(text.lower(), text) if setting.switch else text
 
 
 def environment() -> Mapping[str, str]:
@@ -65,10 +95,11 @@ def environment() -> Mapping[str, str]:
 
 
 class Supervision(Struct, frozen=True):
-    """What a service manager wants to hear."""
+    """Who started the process, and what it wants to hear."""
 
     socket: str = ""  # where; empty: nothing
     watchdog_s: float = 0.0  # a sign of life at least this often; 0: none
+    in_pod: bool = False  # a container that ends is started again
 
 
 def supervision(environ: MutableMapping[str, str] | None = None) -> Supervision:
@@ -77,7 +108,8 @@ def supervision(environ: MutableMapping[str, str] | None = None) -> Supervision:
     socket, period_us, pid = (environ.pop(name, "") for name in SETTINGS_OF_MANAGERS)
     mine = not pid or pid == str(os.getpid())
     watchdog_s = int(period_us) / 1e6 if mine and period_us.isdecimal() else 0.0
-    return Supervision(socket if socket[:1] in {"/", "@"} else "", watchdog_s)
+    in_pod = bool(environ.get("KUBERNETES_SERVICE_HOST"))
+    return Supervision(socket if socket[:1] in {"/", "@"} else "", watchdog_s, in_pod)
 
 
 def debugging() -> bool:
@@ -87,3 +119,8 @@ def debugging() -> bool:
 def config_path(flag: str | None, environ: Mapping[str, str] | None = None) -> str:
     environ = os.environ if environ is None else environ
     return flag or environ.get(CONFIG_ENV) or DEFAULT_CONFIG
+
+
+def config_label(flag: str | None, default: str | None) -> tuple[str, str]:
+    """The label of the node that chooses the configuration, and the one for a node without it."""
+    return flag or os.environ.get(LABEL_ENV, ""), default or os.environ.get(CHOICE_ENV, "")

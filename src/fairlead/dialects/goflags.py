@@ -6,19 +6,21 @@ Owns the parsing and its errors. What the flags mean is the dialect's.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 from msgspec import Struct, field
 
-from fairlead.backends.strict import did_you_mean
+from fairlead.kit.decoding import did_you_mean
 from fairlead.model.errors import UsageError
 
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_OCTAL = re.compile(r"^([+-]?)0(?=[0-7_])")
+INT_END = 2**63
 FOREVER = float("inf")
 HIDDEN = "***"
 
@@ -27,6 +29,7 @@ class Kind(Enum):
     TEXT = "text"
     BOOL = "true or false"
     TEXTS = "words, separated by commas"
+    EACH = "text; the flag may be given several times"
     INTS = "whole numbers, separated by commas"
     INT = "a whole number"
     FLOAT = "a number"
@@ -34,6 +37,8 @@ class Kind(Enum):
 
 
 class Flag(Struct, frozen=True):
+    """All there is to know of a flag: parsing, help, reference, config file and translation read it here."""
+
     name: str
     kind: Kind = Kind.TEXT
     default: Any = None
@@ -41,7 +46,12 @@ class Flag(Struct, frozen=True):
     aliases: tuple[str, ...] = ()
     key: str = ""  # where the config file has it
     help: str = ""
-    secret: bool = False  # its value is for nobody's eyes
+    secret: bool = False  # its value is never shown
+    choices: tuple[str, ...] = ()  # the values that it may have
+    refusal: str = ""  # the other program's own text for a value that is no choice; none: only we refuse it
+    into: str = ""  # where its value goes in our configuration; `backend`: the one entry of `backends`
+    convert: Callable[[Any], Any] = lambda value: list(value) if isinstance(value, tuple) else value
+    always: bool = False  # written there also when it is the default
 
 
 class Parsed(Struct, frozen=True):
@@ -92,7 +102,7 @@ def parse(flags: Sequence[Flag], args: Sequence[str], environ: Mapping[str, str]
 
 
 def masked(flags: Sequence[Flag], args: Sequence[str]) -> list[str]:
-    """The words of a command line that may be shown: those of secret flags are hidden."""
+    """A command line that may be shown: values of secret flags are hidden."""
     secret = {spelling for flag in flags if flag.secret for spelling in (flag.name, *flag.aliases)}
     shown: list[str] = []
     hide_next = False
@@ -110,7 +120,7 @@ def masked(flags: Sequence[Flag], args: Sequence[str]) -> list[str]:
 
 def _joined(flag: Flag, before: Any, value: Any) -> Any:
     """A list flag that is given again adds to what it had; any other is replaced."""
-    return (*before, *value) if before is not None and flag.kind in {Kind.TEXTS, Kind.INTS} else value
+    return (*before, *value) if before is not None and flag.kind in {Kind.TEXTS, Kind.INTS, Kind.EACH} else value
 
 
 def _from_env(flag: Flag, variable: str, text: str) -> Any:
@@ -137,9 +147,11 @@ def _bool(text: str) -> bool:
 
 
 def _int(text: str) -> int:
-    if not re.fullmatch(r"[+-]?\d+", text.strip()):
+    """As Go reads a whole number: 0x10 is 16, 010 is 8, 1_000 is 1000, and more than 64 bits are none."""
+    value = int(_OCTAL.sub(r"\g<1>0o", text.strip()), 0) if text.isascii() else INT_END
+    if not -INT_END <= value < INT_END:
         raise ValueError(text)
-    return int(text)
+    return value
 
 
 def duration(text: str) -> float:
@@ -160,6 +172,7 @@ _READERS: dict[Kind, Any] = {
     Kind.TEXT: str,
     Kind.BOOL: _bool,
     Kind.TEXTS: lambda text: tuple(word.strip() for word in text.split(",")),
+    Kind.EACH: lambda text: (text,),
     Kind.INTS: lambda text: tuple(_int(word) for word in text.split(",")),
     Kind.INT: _int,
     Kind.FLOAT: float,

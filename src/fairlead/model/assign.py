@@ -1,4 +1,4 @@
-"""Assignment: what an upper scheduler writes on a pod about the devices it has chosen, and what we write back."""
+"""Assignment: what a scheduler writes on a pod about the devices it has chosen, and what we write back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NodeEnv(Struct, frozen=True):
 
 
 class Assign(Struct, frozen=True):
-    """How to read and to mark the pods of one resource. Every key is an annotation of the pod."""
+    """How to read and to annotate the pods of one resource. Every key is an annotation of the pod."""
 
     device: str  # names the device, or several with commas between them
     by_id: bool = False  # by its id; else by its index
@@ -28,7 +28,7 @@ class Assign(Struct, frozen=True):
     assigned: str = ""  # says that the pod has its devices
     unassigned: frozenset[str] = frozenset({"false"})  # values of it that mean "not yet"; "": it is not there
     after_bind: bool = True  # whether these may still be written when the pod is bound to its node
-    actual: str = ""  # ours: what a pod has if it is not what it was promised; then no promise is ever rewritten
+    actual: str = ""  # ours: what a pod has if it was assigned something else; then no assignment is ever rewritten
     needs: tuple[str, ...] = ()  # must be there, and not empty, before a container starts
     wait_s: float = 5.0
     marks: Mapping[str, str] = {}

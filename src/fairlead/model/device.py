@@ -17,6 +17,13 @@ class DeviceNode(Struct, frozen=True):
     permissions: str = "rw"  # any of r, w, m
 
 
+class Usage(Struct, frozen=True):
+    """How busy a device is now. None where its driver does not say."""
+
+    utilization: float | None = None  # 0 to 1
+    memory_used_bytes: int | None = None
+
+
 class Device(Struct, frozen=True):
     """One physical thing: a GPU, a partition of one, a group of /dev nodes."""
 
@@ -31,3 +38,5 @@ class Device(Struct, frozen=True):
     parent: DeviceId | None = None  # the device that this one is a partition of
     backend: str = ""  # who found it; filled in by the engine
     attributes: Mapping[str, str] = field(default_factory=dict)
+    # The ids of its slots, where pods of another plugin hold such ids; unique within a resource. Empty: made of `id`.
+    slots: tuple[str, ...] = ()

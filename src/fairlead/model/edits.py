@@ -38,4 +38,4 @@ class Grant(Struct, frozen=True):
     devices: tuple[Device, ...]
     unit_bytes: int = 0  # of memory that each slot stands for; 0: none
     units: tuple[int, ...] = ()  # with a unit: how many slots are of each device
-    words: Mapping[str, str] = field(default_factory=dict)  # what is known of its pod, for a rule's environment
+    variables: Mapping[str, str] = field(default_factory=dict)  # what is known of its pod, for a rule's environment

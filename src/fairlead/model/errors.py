@@ -133,18 +133,25 @@ class Elsewhere(AskRefused):
 
     def __init__(self, resource: str, devices: Iterable[str], chosen: Iterable[str]) -> None:
         super().__init__(
-            f"{resource}: the slots lie on {some(devices)}, but the pod was promised {some(chosen)}, "
+            f"{resource}: the slots lie on {some(devices)}, but the pod was assigned {some(chosen)}, "
             "which had too few free. assign.strict refuses this"
         )
 
 
 class ClusterAway(AskRefused):
-    """The API server cannot be asked, and a guess might give a container somebody else's device."""
+    """The API server cannot be asked, and a guess might give a container the device of another."""
 
     def __init__(self, resource: str, amount: int, node: str, reason: str) -> None:
         super().__init__(
             f"{resource}: which pod of node {node!r} asks for {amount} of it is not known: {reason or 'no answer yet'}"
         )
+
+
+class EditsFailed(AskRefused):
+    """A backend could not say what a container gets."""
+
+    def __init__(self, backend: str, reason: str) -> None:
+        super().__init__(f"backend {backend}: what the container gets is not known: {reason}")
 
 
 class EditConflict(AskRefused):
@@ -154,7 +161,11 @@ class EditConflict(AskRefused):
         super().__init__(f"{what} {key!r} would be set twice: to {one!r} and to {other!r}")
 
 
-class Oversize(FairleadError):
+class NotOffered(FairleadError):
+    """What is configured cannot be offered with the devices of this node."""
+
+
+class Oversize(NotOffered):
     """A device list that the kubelet would drop without a word."""
 
 

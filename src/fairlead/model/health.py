@@ -15,7 +15,7 @@ class Health(StrEnum):
 
     @property
     def usable(self) -> bool:
-        """Whether the kubelet is told "Healthy"."""
+        """Whether the kubelet is sent "Healthy"."""
         # Compared, not looked up in a set: an enum is hashed in Python, and this is asked for every slot.
         return self is Health.HEALTHY or self is Health.SUSPECT
 
@@ -48,7 +48,7 @@ class Sign(Struct, frozen=True):
 
 
 class Condition(Struct, frozen=True):
-    """A device's health, why, and since when (unix seconds)."""
+    """A device's health, why, and since when: seconds of the monotonic clock, which no one can set."""
 
     health: Health = Health.HEALTHY
     cause: Cause | None = None

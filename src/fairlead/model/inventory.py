@@ -1,11 +1,11 @@
-"""Inventory: an immutable snapshot of devices, the links between them, and their health."""
+"""Inventory: an immutable snapshot of devices and the links between them. Conditions: their health, beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from fairlead.model.device import Device
 from fairlead.model.health import HEALTHY, Condition
@@ -65,20 +65,28 @@ class Findings(Struct, frozen=True):
 class Inventory(Struct, frozen=True, dict=True):
     devices: tuple[Device, ...] = ()
     links: Links = NO_LINKS
-    conditions: Mapping[DeviceId, Condition] = field(default_factory=dict)
 
     @cached_property
     def by_id(self) -> Mapping[DeviceId, Device]:
         return {device.id: device for device in self.devices}
 
-    @cached_property
-    def sick(self) -> frozenset[DeviceId]:
-        """Devices that must not start a container."""
-        return frozenset(device for device, condition in self.conditions.items() if not condition.health.usable)
-
-    def condition(self, device: DeviceId) -> Condition:
-        """No data is not unhealthy."""
-        return self.conditions.get(device, HEALTHY)
-
 
 EMPTY = Inventory()
+
+
+class Conditions(Struct, frozen=True, dict=True):
+    """The health of all devices at one moment. A fault changes this value, and neither inventory nor resources."""
+
+    by_device: Mapping[DeviceId, Condition] = {}
+
+    @cached_property
+    def unhealthy(self) -> frozenset[DeviceId]:
+        """Devices that must not start a container."""
+        return frozenset(device for device, condition in self.by_device.items() if not condition.health.usable)
+
+    def of(self, device: DeviceId) -> Condition:
+        """No data is not unhealthy."""
+        return self.by_device.get(device, HEALTHY)
+
+
+ALL_HEALTHY = Conditions()

@@ -1,4 +1,4 @@
-"""A pod, as far as somebody here reads it."""
+"""A pod, as far as it is read here."""
 
 from __future__ import annotations
 

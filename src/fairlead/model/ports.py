@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from fairlead.model.device import Device
+from fairlead.model.device import Device, Usage
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.health import Cause, Sign
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId
+
+Record = Callable[..., None]  # the journal: (event, **keys)
 
 
 @runtime_checkable
@@ -82,6 +84,15 @@ class ShowsResets(Protocol):
 
     async def signs(self, devices: Sequence[Device]) -> Mapping[DeviceId, Mapping[str, Sign]]:
         """By the names in `cured_by`, what can be read of each device now. What cannot be read is left out."""
+        ...
+
+
+@runtime_checkable
+class MeasuresUse(Protocol):
+    """A backend that can say how busy its devices are. Asked for metrics only."""
+
+    async def usage(self, devices: Sequence[Device]) -> Mapping[DeviceId, Usage]:
+        """Devices of which nothing is known are left out."""
         ...
 
 

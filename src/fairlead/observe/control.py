@@ -1,6 +1,6 @@
 """The daemon's own socket: one JSON line in, one JSON line out. Mode 0600, on the local host only.
 
-Owns the framing, on both ends. What may be asked is a table of handlers, given by whoever wires the daemon.
+Owns the framing, on both ends. What may be asked is a table of handlers, which `app` gives.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from fairlead.backends.owner import Owner
+from fairlead.kit.owner import Owner
+from fairlead.kit.text import to_json
 from fairlead.model.errors import Busy, FairleadError, HostError, NotRunning, UsageError
-from fairlead.model.text import to_json
 from fairlead.wire.accept import Listener
 from fairlead.wire.rpc import Peer
 from fairlead.wire.unix import SocketPathError, listen, peer_of
@@ -107,7 +107,7 @@ class Control:
             if line:
                 await self._send(writer, await self._answer(line, peer_of(writer.get_extra_info("socket"))))
         except (OSError, ValueError, TimeoutError):
-            # A caller that went away, sent no line or will not read: nothing to tell, nobody to tell it to.
+            # The caller went away, sent no line or does not read: there is no one to answer.
             writer.transport.abort()
         finally:
             writer.close()
@@ -205,7 +205,8 @@ def ask(path: Path, request: Mapping[str, Any], *, timeout_s: float = READ_DEADL
             raise NotRunning(f"{path}: not allowed. The socket belongs to the user who runs the daemon") from error
         except OSError as error:
             raise NotRunning(
-                f"no daemon answers on {path} ({error.strerror or error}). Is `fairlead run` running?"
+                f"no daemon answers on {path} ({error.strerror or error}). Is `fairlead run` running? "
+                "If it has another --status-socket, give that here too"
             ) from error
     try:
         decoded = msgspec.json.decode(bytes(answer), type=dict[str, Any])

@@ -1,4 +1,5 @@
-"""The journal of facts: what happened, to what, when. Kept short in memory, told to the log.
+"""The journal of facts: what happened, to what, when. Kept short in memory, written to the log, and to the disk where
+there is a place for it (`journalfile`).
 
 A fact is an event name with keys. Recording never blocks: the log line is written after the present call has
 been answered.
@@ -11,23 +12,27 @@ import contextlib
 import os
 import select
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fairlead.kit.text import encodable, show_json
 from fairlead.model.ports import Clock
-from fairlead.model.text import encodable, show_json
+
+if TYPE_CHECKING:
+    from fairlead.observe.journalfile import JournalFile
 
 CAPACITY = 1000
 # A grant may name thousands of slots; a log line names a few and counts the rest.
 VALUES_SHOWN = 8
 # Lines of one moment are written together, when the calls that caused them have been answered.
 FLUSH_S = 0.02
+AT_ONCE_S = 0.5  # for the disk, before a process that hangs is ended
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -37,17 +42,25 @@ class Fact(msgspec.Struct, frozen=True):
     keys: Mapping[str, Any]
 
 
+def row_of(fact: Fact) -> dict[str, Any]:
+    """As one flat object: on the daemon's socket, on its page and on disk."""
+    return {"seq": fact.seq, "at_s": fact.at_s, "event": fact.kind, **fact.keys}
+
+
 Write = Callable[[Sequence[Fact]], None]
 
 
 class Journal:
-    def __init__(self, clock: Clock, write: Write | None = None, capacity: int = CAPACITY) -> None:
+    def __init__(
+        self, clock: Clock, write: Write | None = None, capacity: int = CAPACITY, disk: JournalFile | None = None
+    ) -> None:
         self._clock = clock
         self._write = write
+        self._disk = disk
+        self.on_fact: Callable[[Fact], None] | None = None  # counts; called for each fact as it is recorded
         self._facts: deque[Fact] = deque(maxlen=capacity)
         self._unwritten: list[Fact] = []
         self._seq = 0
-        self.counts: Counter[str] = Counter()
 
     def record(self, kind: str, **keys: Any) -> None:
         # Shortened here, not when written: a thousand grants of 16,000 slots each must not be kept.
@@ -55,26 +68,38 @@ class Journal:
             keys[key] = encodable(value) if type(value) is str else plain(value)
         fact = Fact(self._seq, self._clock.now(), kind, keys)
         self._seq += 1
-        self.counts[kind] += 1
         self._facts.append(fact)
-        if self._write is None:
+        if self.on_fact is not None:
+            self.on_fact(fact)
+        if self._write is None and self._disk is None:
             return
         self._unwritten.append(fact)
         if len(self._unwritten) == 1:
             try:
                 asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
-            except RuntimeError:  # no loop: a command, or the last words of a daemon
+            except RuntimeError:  # no loop: a command, or a daemon that ends
                 self.flush()
 
     def record_at_once(self, kind: str, **keys: Any) -> None:
         """From a thread, about a loop that hangs: the line is written now, and nothing is kept."""
+        fact = Fact(self._seq, self._clock.now(), kind, {key: plain(value) for key, value in keys.items()})
         if self._write is not None:
-            self._write([Fact(self._seq, self._clock.now(), kind, {key: plain(value) for key, value in keys.items()})])
+            self._write([fact])
+        if self._disk is not None:
+            self._disk.put([fact])
+            self._disk.drain(AT_ONCE_S)
+
+    @property
+    def problem(self) -> str:
+        """Why facts are not on the disk; empty where all is well, and where none are to be there."""
+        return self._disk.problem if self._disk is not None else ""
 
     def flush(self) -> None:
         facts, self._unwritten = self._unwritten, []
         if self._write is not None and facts:
             self._write(facts)
+        if self._disk is not None and facts:
+            self._disk.put(facts)
 
     def tail(self, count: int = CAPACITY, *, after: int = -1) -> list[Fact]:
         facts = [fact for fact in self._facts if fact.seq > after]
@@ -83,9 +108,9 @@ class Journal:
 
 def text_line(fact: Fact) -> str:
     """`2026-11-15T21:35:00.123Z allocated resource=nvidia.com/gpu slots=[a b]`"""
-    words = [_stamp(fact.at_s), fact.kind]
-    words += [f"{key}={_text(value)}" for key, value in fact.keys.items() if value is not None and value != ""]
-    return " ".join(words)
+    parts = [_stamp(fact.at_s), fact.kind]
+    parts += [f"{key}={_text(value)}" for key, value in fact.keys.items() if value is not None and value != ""]
+    return " ".join(parts)
 
 
 def json_line(fact: Fact) -> str:
@@ -94,7 +119,7 @@ def json_line(fact: Fact) -> str:
 
 
 def to_stderr(form: Callable[[Fact], str]) -> Write:
-    """Writes lines to standard error, and drops them rather than wait: a log that nobody reads must not stop a node."""
+    """Writes lines to standard error, and drops them rather than wait: a log that is not read must not stop a node."""
     dropped = 0
 
     def write(facts: Sequence[Fact]) -> None:
@@ -132,7 +157,7 @@ def _put(data: bytes) -> bool:
             return False
         os.write(fd, data)
     except (OSError, ValueError, AttributeError):
-        # Closed, or not a file at all: whoever reads the log may have gone, and that is no reason to stop serving.
+        # Closed, or not a file at all. The reader of the log may have gone, which is no reason to stop serving.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(data.decode(errors="replace"))
     return True
@@ -155,8 +180,10 @@ def plain(value: Any) -> Any:
             return [encodable(str(item)) for item in value]
         some = [encodable(str(item)) for item in islice(value, VALUES_SHOWN)]
         return [*some, f"and {len(value) - VALUES_SHOWN} more"]
-    if isinstance(value, bool | int | float) or value is None:
+    if isinstance(value, bool) or value is None:
         return value
+    if isinstance(value, int | float):  # as the plain type: a duration of the configuration is more than a number
+        return float(value) if isinstance(value, float) else int(value)
     return encodable(value if isinstance(value, str) else str(value))
 
 

@@ -10,7 +10,7 @@ class Notifier:
     """Never blocks and never fails: a manager that does not listen is no reason to stop serving."""
 
     def __init__(self, address: str) -> None:
-        """`address`: a path, or with @ in front a name in the abstract namespace. Empty: nobody to tell."""
+        """`address`: a path, or with @ in front a name in the abstract namespace. Empty: no manager listens."""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._socket: socket.socket | None = None
         if self._address:

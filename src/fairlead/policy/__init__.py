@@ -1,4 +1,4 @@
 """Pure decisions: what a device is offered as, what stays listed, what fits, who is healthy, what goes where.
 
-Standard library only. No files, no sockets, no clock: time comes in as an argument.
+The standard library and msgspec only. No files, no sockets, no clock: time comes in as an argument.
 """

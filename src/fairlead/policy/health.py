@@ -8,7 +8,7 @@
 - The way back: the hold is over and enough probes in a row were clean -> probation -> healthy.
 - A cause that names signs of a reset (`cured_by`) is over when one of them was seen; clean probes do not end it.
 - A device that falls again soon is held longer, up to a cap; one that keeps falling is put in quarantine.
-- No data is not an event: nobody calls, nothing changes.
+- No data is not an event, and changes nothing.
 
 Without probes (`Track(probed=False)`) a TRANSIENT cause passes by time alone; NEEDS_RESET waits for `cleared`.
 
@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from fairlead.model.health import HEALTHY, Cause, CauseKind, Condition, Health, Sign
 
 FLAPPING = "flapping"
+CAUSES_MAX = 32  # open at a time; a backend may invent a code with each report
 _WEIGHT = {CauseKind.APPLICATION: 0, CauseKind.TRANSIENT: 1, CauseKind.NEEDS_RESET: 2, CauseKind.PERMANENT: 3}
 
 
@@ -47,7 +48,7 @@ class Track(Struct, frozen=True):
     """A device's condition, and what the next decision needs to remember."""
 
     condition: Condition = HEALTHY
-    probed: bool = True  # someone asks this device how it is
+    probed: bool = True  # the engine probes this device
     causes: tuple[Cause, ...] = ()  # open causes, the weightiest first
     clean: int = 0  # clean probes in a row
     excused: bool = False  # every cause was declared over: no probe has to confirm it
@@ -143,14 +144,6 @@ def tick(track: Track, now_s: float, tuning: Tuning = DEFAULT) -> Track:
     return replace(track, condition=condition, causes=(), signs={}, until_s=now_s + tuning.probation_s)
 
 
-def next_wakeup_s(track: Track, tuning: Tuning = DEFAULT) -> float | None:
-    """When `tick` will have something to do. None: only an event can change this track."""
-    health = track.condition.health
-    if health is Health.HEALTHY or (health is Health.UNHEALTHY and not _may_return(track, tuning)):
-        return None
-    return track.until_s
-
-
 def _may_return(track: Track, tuning: Tuning) -> bool:
     """Whether only the hold keeps the device away."""
     weight = max((_WEIGHT[cause.kind] for cause in track.causes), default=0)
@@ -212,7 +205,7 @@ def _add(causes: tuple[Cause, ...], cause: Cause) -> tuple[Cause, ...]:
     if known is not None and _WEIGHT[known.kind] >= _WEIGHT[cause.kind]:
         return causes
     rest = tuple(other for other in causes if other.code != cause.code)
-    return tuple(sorted((*rest, cause), key=lambda other: -_WEIGHT[other.kind]))
+    return tuple(sorted((*rest, cause), key=lambda other: -_WEIGHT[other.kind]))[:CAUSES_MAX]
 
 
 def _shown_as(track: Track, code: str) -> bool:

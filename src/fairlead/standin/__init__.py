@@ -4,17 +4,18 @@ It speaks to device plugins over real sockets with another gRPC than Fairlead's 
 is also a test of interoperability. It imports nothing of Fairlead outside this room.
 """
 
-import fairlead.standin._before  # noqa: F401 - acts before gRPC is loaded
+import fairlead.standin._grpcio  # noqa: F401 - acts before gRPC is loaded
 from fairlead.standin.calls import Call
 from fairlead.standin.clock import Clock, FakeClock, SystemClock, Timings
 from fairlead.standin.errors import KubeletPanicked
-from fairlead.standin.faults import Defects, Faults, Taps
+from fairlead.standin.faults import Callbacks, Defects, Faults
 from fairlead.standin.kubelet import Kubelet, Node
-from fairlead.standin.ledger import DeviceNode, Mount
+from fairlead.standin.poddevices import DeviceNode, Mount
 from fairlead.standin.pods import Container, Pod
 
 __all__ = [
     "Call",
+    "Callbacks",
     "Clock",
     "Container",
     "Defects",
@@ -27,6 +28,5 @@ __all__ = [
     "Node",
     "Pod",
     "SystemClock",
-    "Taps",
     "Timings",
 ]

@@ -1,36 +1,32 @@
-"""Admission: choosing devices for a container, asking the plugin, booking the answer.
+"""Admission: choosing devices for a container, calling the plugin, recording the allocation.
 
 Owns the order of checks and their texts. Sees pods only as uids, names and limits; writes no file itself.
 """
 
-import random
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fairlead.standin import topology
-from fairlead.standin.devices import NO_NUMA, DeviceTable, Endpoint
+from fairlead.standin.devices import NO_NUMA, Endpoint, NodeDevices
 from fairlead.standin.errors import CallFailed, KubeletPanicked, Rejected
-from fairlead.standin.faults import Defects
-from fairlead.standin.ledger import Grant, Ledger, RunOptions, merge
 from fairlead.standin.plugin import Plugin
+from fairlead.standin.poddevices import Allocation, PodDevices, RunOptions, merge
 from fairlead.standin.pods import Container, Pod
+from fairlead.standin.setup import Setup
 
 T = TypeVar("T")
 
 
-class Misaligned(Exception):
+class TopologyAffinityError(Exception):
     """The topology policy refuses the container."""
 
 
 @dataclass(slots=True)
 class Admission:
-    table: DeviceTable
-    ledger: Ledger
-    rng: random.Random
-    defects: Defects
-    policy: topology.Policy
-    numa_nodes: tuple[int, ...]
+    node_devices: NodeDevices
+    pod_devices: PodDevices
+    setup: Setup
     # Writes the checkpoint.
     save: Callable[[], None]
     # Uids of the pods that keep their devices; the one being admitted is among them.
@@ -42,51 +38,51 @@ class Admission:
     _reusable_of: str = ""
 
     async def admit(self, pod: Pod) -> None:
-        """Book devices for every container of the pod, init containers first. Raises Rejected or Misaligned."""
+        """Allocate devices to every container of the pod, init containers first. Raises what refuses the pod."""
         for container in pod.containers.values():
             hint, admitted = self._hint(pod, container)
             if not admitted:
-                raise Misaligned("Resources cannot be allocated with Topology locality")
+                raise TopologyAffinityError("Resources cannot be allocated with Topology locality")
             await self.allocate(pod, container, hint)
 
     async def allocate(self, pod: Pod, container: Container, hint: topology.Hint | None = None) -> None:
         if self._reusable_of != pod.uid:
             self._reusable, self._reusable_of = {}, pod.uid
         await self._allocate(pod, container, None if hint is None else hint.nodes)
-        for resource, grant in self.ledger.of_container(pod.uid, container.name).items():
+        for resource, allocation in self.pod_devices.of_container(pod.uid, container.name).items():
             # Only what a plain init container held is free for those after it.
             if container.kind == "init":
-                self._reusable.setdefault(resource, set()).update(grant.ids)
+                self._reusable.setdefault(resource, set()).update(allocation.ids)
             else:
-                self._reusable.get(resource, set()).difference_update(grant.ids)
+                self._reusable.get(resource, set()).difference_update(allocation.ids)
 
     async def run_options(self, pod: Pod, container: Container) -> RunOptions:
         """What the container starts with; asks PreStartContainer where the plugin wants it. Raises Rejected."""
         missing = False
         for resource, limit in self._shuffled(container.limits.items()):
-            if not self.table.knows(resource) or limit == 0:
+            if not self.node_devices.knows(resource) or limit == 0:
                 continue
             await self._pre_start(pod, container, resource)
-            missing = missing or self.ledger.ids(pod.uid, container.name, resource) is None
+            missing = missing or self.pod_devices.ids(pod.uid, container.name, resource) is None
         if missing and pod.uid in self.active():
             await self.allocate(pod, container)
-        grants = self.ledger.of_container(pod.uid, container.name)
-        return merge(grant.answer for _, grant in self._shuffled(grants.items()))
+        allocations = self.pod_devices.of_container(pod.uid, container.name)
+        return merge(allocation.response for _, allocation in self._shuffled(allocations.items()))
 
     def free_inactive(self) -> None:
         """Give back the devices of pods that are no longer active. Waits until all pods are known."""
         if not self.sources_ready:
             return
-        gone = self.ledger.pods() - self.active()
+        gone = self.pod_devices.pods() - self.active()
         if gone:
-            self.ledger.drop(gone)
-            self.table.allocated = self.ledger.allocated()
+            self.pod_devices.drop(gone)
+            self.node_devices.allocated = self.pod_devices.allocated()
 
     async def _allocate(self, pod: Pod, container: Container, nodes: frozenset[int] | None) -> None:
         freed = changed = False
         for resource, limit in self._shuffled(container.limits.items()):
-            if not self.table.knows(resource):
-                continue  # a name nobody registered gets nothing, silently
+            if not self.node_devices.knows(resource):
+                continue  # no plugin registered the name: the kubelet gives nothing, and says nothing
             if not freed:
                 self.free_inactive()
                 freed = True
@@ -94,34 +90,34 @@ class Admission:
             if not ids:
                 continue
             changed = True
-            grant = await self._ask(resource, ids)
-            self.ledger.put(pod.uid, container.name, resource, grant)
+            allocation = await self._ask(resource, ids)
+            self.pod_devices.put(pod.uid, container.name, resource, allocation)
         if changed:
             self.save()
 
-    async def _ask(self, resource: str, ids: set[str]) -> Grant:
-        endpoint = self.table.endpoints.get(resource)
+    async def _ask(self, resource: str, ids: set[str]) -> Allocation:
+        endpoint = self.node_devices.endpoints.get(resource)
         if endpoint is None:
-            self.table.allocated = self.ledger.allocated()
+            self.node_devices.allocated = self.pod_devices.allocated()
             raise Rejected(f"unknown Device Plugin {resource}")
         try:
             plugin = _live(endpoint, resource)
             answer = await plugin.allocate(self._shuffled(ids))
         except (CallFailed, Rejected) as error:
-            self.table.allocated = self.ledger.allocated()
+            self.node_devices.allocated = self.pod_devices.allocated()
             raise Rejected(str(error)) from None
         if not answer.container_responses:
-            if not self.defects.leak_on_empty_answer:
-                self.table.allocated = self.ledger.allocated()
+            if not self.setup.defects.leak_on_empty_answer:
+                self.node_devices.allocated = self.pod_devices.allocated()
             # The kubelet prints the answer here, and an empty one prints as nothing.
             raise Rejected("no containers return in allocation response ")
-        return Grant(self._by_node(resource, ids), answer.container_responses[0])
+        return Allocation(self._by_node(resource, ids), answer.container_responses[0])
 
     def _by_node(self, resource: str, ids: set[str]) -> dict[int, tuple[str, ...]]:
         by_node: dict[int, list[str]] = {}
         for i in self._shuffled(ids):
             try:
-                nodes = self.table.nodes_of(resource, i)
+                nodes = self.node_devices.nodes_of(resource, i)
             except KeyError:
                 raise KubeletPanicked(
                     f"device {i!r} of {resource} left the list while Allocate for it was running: a real kubelet "
@@ -135,7 +131,7 @@ class Admission:
         self, pod: Pod, container: Container, resource: str, required: int, nodes: frozenset[int] | None
     ) -> set[str]:
         """The ids to ask for; empty when nothing more is needed."""
-        stored = self.ledger.ids(pod.uid, container.name, resource)
+        stored = self.pod_devices.ids(pod.uid, container.name, resource)
         if stored is not None and len(stored) != required:
             raise Rejected(
                 f'pod "{pod.uid}" container "{container.name}" changed request for resource "{resource}" '
@@ -143,7 +139,7 @@ class Admission:
             )
         if not self.sources_ready and (pod.uid, container.name) in self.was_running:
             return set()
-        healthy = self.table.healthy.get(resource)
+        healthy = self.node_devices.healthy.get(resource)
         if healthy is None:
             raise Rejected(f"cannot allocate unregistered device {resource}")
         if not healthy:
@@ -160,10 +156,10 @@ class Admission:
         taken: set[str] = set()
 
         def take(candidates: Collection[str]) -> bool:
-            """Book as many as are still needed, at random. True when there are enough."""
+            """Allocate as many as are still needed, at random. True when there are enough."""
             fresh = sorted(set(candidates) - taken)
-            chosen = self.rng.sample(fresh, min(len(fresh), required - len(taken)))
-            self.table.allocated.setdefault(resource, set()).update(chosen)
+            chosen = self.setup.rng.sample(fresh, min(len(fresh), required - len(taken)))
+            self.node_devices.allocated.setdefault(resource, set()).update(chosen)
             taken.update(chosen)
             return len(taken) == required
 
@@ -171,13 +167,13 @@ class Admission:
         if take(self._reusable.get(resource, set())):
             return taken
         needed = required - len(taken)
-        available = self.table.available(resource)
+        available = self.node_devices.available(resource)
         if len(available) < needed:
             raise Rejected(
                 f"requested number of devices unavailable for {resource}. "
                 f"Requested: {needed}, Available: {len(available)}"
             )
-        places = {i: device.nodes for i, device in self.table.all.get(resource, {}).items()}
+        places = {i: device.nodes for i, device in self.node_devices.all.get(resource, {}).items()}
         aligned, unaligned, without = topology.split(available, places, nodes)
         if needed < len(aligned):
             answer = await self._prefer(resource, aligned | taken, taken, required)
@@ -206,7 +202,7 @@ class Admission:
         endpoint = self._endpoint(resource)
         if endpoint.options is None or not endpoint.options.pre_start_required:
             return
-        ids = self.ledger.ids(pod.uid, container.name, resource)
+        ids = self.pod_devices.ids(pod.uid, container.name, resource)
         if ids is None:
             raise Rejected(
                 f"no devices found allocated in local cache for pod {pod.uid}, "
@@ -218,7 +214,7 @@ class Admission:
             raise Rejected(f"device plugin PreStartContainer rpc failed with err: {error}") from None
 
     def _endpoint(self, resource: str) -> Endpoint:
-        endpoint = self.table.endpoints.get(resource)
+        endpoint = self.node_devices.endpoints.get(resource)
         if endpoint is None:
             raise Rejected(f"endpoint not found in cache for a registered resource: {resource}")
         return endpoint
@@ -227,29 +223,29 @@ class Admission:
         groups = [
             self._hints(pod, container, resource, limit)
             for resource, limit in container.limits.items()
-            if self.policy != "none" and self.table.knows(resource)
+            if self.setup.policy != "none" and self.node_devices.knows(resource)
         ]
-        return topology.decide(self.policy, groups, self.numa_nodes)
+        return topology.decide(self.setup.policy, groups, self.setup.numa_nodes)
 
     def _hints(self, pod: Pod, container: Container, resource: str, request: int) -> list[topology.Hint] | None:
-        if not self.table.is_topology_aware(resource):
+        if not self.node_devices.is_topology_aware(resource):
             return None
-        places = {i: device.nodes for i, device in self.table.all.get(resource, {}).items()}
-        stored = self.ledger.ids(pod.uid, container.name, resource)
+        places = {i: device.nodes for i, device in self.node_devices.all.get(resource, {}).items()}
+        stored = self.pod_devices.ids(pod.uid, container.name, resource)
         if stored:
             if len(stored) != request:
                 return []
-            return topology.hints_for(places, stored, (), request, self.numa_nodes)
-        available = self.table.available(resource)
+            return topology.hints_for(places, stored, (), request, self.setup.numa_nodes)
+        available = self.node_devices.available(resource)
         reusable = self._reusable.get(resource, set()) if self._reusable_of == pod.uid else set()
         if len(available | reusable) < request:
             return []
-        return topology.hints_for(places, available, reusable, request, self.numa_nodes)
+        return topology.hints_for(places, available, reusable, request, self.setup.numa_nodes)
 
     def _shuffled(self, items: Iterable[T]) -> list[T]:
         """Any order, as Go's maps and sets give it, but the same one for the same seed."""
         ordered = sorted(items, key=str)
-        self.rng.shuffle(ordered)
+        self.setup.rng.shuffle(ordered)
         return ordered
 
 

@@ -1,4 +1,4 @@
-"""Being told of every change, and background work that is never lost.
+"""Waiting for changes, and background tasks with an owner.
 
 Owns waiting for a condition without polling, and the set of running tasks. Knows nothing about the kubelet.
 """

@@ -7,9 +7,10 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -101,16 +102,23 @@ class Timings:
     redial_s: float = 1.0
 
 
+@asynccontextmanager
+async def running(*work: Awaitable[Any]) -> AsyncIterator[tuple[asyncio.Future[Any], ...]]:
+    """Tasks that are cancelled when the block ends, and have ended when it is left."""
+    tasks = tuple(map(asyncio.ensure_future, work))
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def within(clock: Clock, limit_s: float, work: Coroutine[object, object, T]) -> T:
     """The result of `work`, or TimeoutError once `clock` has moved on by `limit_s`."""
-    task = asyncio.create_task(work)
-    timer = asyncio.create_task(clock.sleep(limit_s))
-    try:
+    async with running(work, clock.sleep(limit_s)) as (task, timer):
         await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise TimeoutError
-    finally:
-        task.cancel()
-        timer.cancel()
-        await asyncio.gather(task, timer, return_exceptions=True)
+        if not task.done():
+            raise TimeoutError
+        result: T = task.result()
+        return result

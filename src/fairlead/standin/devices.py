@@ -5,20 +5,12 @@ Pure state. Makes no call and writes no file; the time is handed in.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 NO_NUMA = -1
-
-
-class Options(Protocol):
-    """What a plugin answered to GetDevicePluginOptions."""
-
-    @property
-    def pre_start_required(self) -> bool: ...
-    @property
-    def get_preferred_allocation_available(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +25,12 @@ class Endpoint:
     """One registration. `plugin` is None when it is only remembered from the checkpoint."""
 
     plugin: object | None
-    options: Options | None
+    options: dp.DevicePluginOptions | None
     stopped_at_s: float | None = None
 
 
 @dataclass(slots=True)
-class DeviceTable:
+class NodeDevices:
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     all: dict[str, dict[str, Device]] = field(default_factory=dict)
     healthy: dict[str, set[str]] = field(default_factory=dict)
@@ -72,11 +64,8 @@ class DeviceTable:
 
     def expire(self, now_s: float, grace_s: float) -> tuple[str, ...]:
         """Forget the resources whose plugin has been away for strictly more than the grace period."""
-        gone = sorted(
-            resource
-            for resource in self.healthy.keys() | self.unhealthy.keys()
-            if self._is_expired(resource, now_s, grace_s)
-        )
+        known = self.healthy.keys() | self.unhealthy.keys()
+        gone = sorted(resource for resource in known if self._is_expired(resource, now_s, grace_s))
         for resource in gone:
             self.endpoints.pop(resource, None)
             self.healthy.pop(resource, None)

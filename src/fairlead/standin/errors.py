@@ -12,24 +12,6 @@ import grpc
 
 _DIAL_ERRORS = tuple(os.strerror(code) for code in (errno.ENOENT, errno.ECONNREFUSED, errno.EACCES))
 _TOO_LARGE = re.compile(r"CLIENT: Received message larger than max (\(\d+ vs\. \d+\))")
-_GO_CODES = {
-    grpc.StatusCode.CANCELLED: "Canceled",
-    grpc.StatusCode.UNKNOWN: "Unknown",
-    grpc.StatusCode.INVALID_ARGUMENT: "InvalidArgument",
-    grpc.StatusCode.DEADLINE_EXCEEDED: "DeadlineExceeded",
-    grpc.StatusCode.NOT_FOUND: "NotFound",
-    grpc.StatusCode.ALREADY_EXISTS: "AlreadyExists",
-    grpc.StatusCode.PERMISSION_DENIED: "PermissionDenied",
-    grpc.StatusCode.UNAUTHENTICATED: "Unauthenticated",
-    grpc.StatusCode.RESOURCE_EXHAUSTED: "ResourceExhausted",
-    grpc.StatusCode.FAILED_PRECONDITION: "FailedPrecondition",
-    grpc.StatusCode.ABORTED: "Aborted",
-    grpc.StatusCode.UNIMPLEMENTED: "Unimplemented",
-    grpc.StatusCode.OUT_OF_RANGE: "OutOfRange",
-    grpc.StatusCode.INTERNAL: "Internal",
-    grpc.StatusCode.UNAVAILABLE: "Unavailable",
-    grpc.StatusCode.DATA_LOSS: "DataLoss",
-}
 
 
 class KubeletPanicked(Exception):
@@ -39,17 +21,30 @@ class KubeletPanicked(Exception):
 class Rejected(Exception):
     """A request the kubelet turns down, with its text."""
 
+    code = grpc.StatusCode.UNKNOWN
+
+
+class RateLimited(Rejected):
+    """Too many requests to the pod-resources service."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
 
 class CallFailed(Exception):
     """A call to a plugin ended with a status. Reads as the kubelet's log prints it."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(f"rpc error: code = {_GO_CODES.get(code, code.name)} desc = {details}")
+        super().__init__(f"rpc error: code = {_go_name(code)} desc = {details}")
         self.code = code
         self.details = details
 
 
-def in_go(details: str, path: Path) -> str:
+def _go_name(code: grpc.StatusCode) -> str:
+    """`DEADLINE_EXCEEDED` is DeadlineExceeded there; only CANCELLED is spelt another way."""
+    return "Canceled" if code is grpc.StatusCode.CANCELLED else code.name.title().replace("_", "")
+
+
+def go_text(details: str, path: Path) -> str:
     """The library's own words as Go's library has them. Other texts come from the plugin and stay."""
     if (sizes := _TOO_LARGE.search(details)) is not None:
         return f"grpc: received message larger than max {sizes[1]}"

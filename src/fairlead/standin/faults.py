@@ -1,4 +1,4 @@
-"""Switches: the real kubelet's own defects, faults a test may ask for, and taps for those who listen.
+"""Switches: the real kubelet's own defects, faults a test may ask for, and callbacks for tests.
 
 Owns the switches only; each is read where it acts.
 """
@@ -45,8 +45,8 @@ class Faults:
 
 
 @dataclass(slots=True)
-class Taps:
-    """Who is told what plugins say, word for word. A test sets them on `kubelet.taps` at any time."""
+class Callbacks:
+    """Called with what plugins send, unchanged. A test sets them on `kubelet.callbacks` at any time."""
 
     # Awaited with each Register before anything else is done with it: it may look, and it may take its time.
     on_register: Callable[[dp.RegisterRequest], Awaitable[None]] | None = None

@@ -8,17 +8,17 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from fairlead.standin import podlife, topology
 from fairlead.standin.calls import Call, Calls
-from fairlead.standin.changes import Tasks
+from fairlead.standin.changes import Changes, Tasks
 from fairlead.standin.clock import Clock, FakeClock, SystemClock, Timings
 from fairlead.standin.errors import KubeletPanicked
-from fairlead.standin.faults import Defects, Faults, Taps
+from fairlead.standin.faults import Callbacks, Defects, Faults
 from fairlead.standin.pods import Container, Limits, Pod, make_pod
-from fairlead.standin.process import Process, Setup
+from fairlead.standin.process import Process
+from fairlead.standin.setup import Setup
 
 T = TypeVar("T")
 
@@ -54,21 +54,23 @@ class Kubelet:
         if topology_policy != "none" and len(numa_nodes) > topology.MAX_NODES:
             raise ValueError(f"a topology policy takes at most {topology.MAX_NODES} NUMA nodes, not {len(numa_nodes)}")
         self.faults = Faults()
-        self.taps = Taps()
+        self.callbacks = Callbacks()
         self.panic: KubeletPanicked | None = None
+        changes = Changes()
         self._setup = Setup(
             root=Path(root),
             clock=clock or SystemClock(),
             timings=timings or Timings(),
             defects=defects or Defects(),
             faults=self.faults,
-            taps=self.taps,
+            callbacks=self.callbacks,
             policy=topology_policy,
             numa_nodes=tuple(numa_nodes),
             rate_limit=rate_limit,
             rng=random.Random(seed),  # noqa: S311 - repeatable choices are the point
+            changes=changes,
+            calls=Calls(changes),
         )
-        self._calls = Calls(self._setup.changes)
         self._tasks = Tasks()
         self._pods: dict[str, Pod] = {}
         self._node = Node()
@@ -98,7 +100,7 @@ class Kubelet:
     @property
     def calls(self) -> tuple[Call, ...]:
         """Every call so far, in the order in which they began, over all restarts."""
-        return tuple(self._calls.made)
+        return tuple(self._setup.calls.made)
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -117,10 +119,10 @@ class Kubelet:
         if isinstance(self.clock, FakeClock):
             self.clock.watch(self._setup.changes.notify)
         self._reset_node()
-        if reboot:
-            self._lose_containers()
+        for container in [c for pod in self._active() for c in pod.containers.values() if reboot]:
+            container.state = "waiting"
         running = frozenset((pod.uid, c.name) for pod in self._active() for c in _running(pod))
-        process = Process(self._setup, self._calls, lambda: self.pods, running, self._restart_soon)
+        process = Process(self._setup, lambda: self.pods, running, self._restart_soon)
         self._process = process
         try:
             await process.start()
@@ -137,7 +139,7 @@ class Kubelet:
         process = self._running_process()
         for pod in self._active():
             await self._admit(process, pod)
-            if pod.is_active and not any(True for _ in _running(pod)):
+            if pod.is_active and not _running(pod):
                 await podlife.start_all(process, pod)
         process.admission.sources_ready = True
 
@@ -163,9 +165,7 @@ class Kubelet:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # Pods.
@@ -230,18 +230,18 @@ class Kubelet:
             gone = self._process.expire()
             zero = dict.fromkeys(gone, 0)
             self._node = Node(
-                {**self._node.capacity, **zero, **self._process.table.capacity()},
-                {**self._node.allocatable, **zero, **self._process.table.allocatable()},
+                {**self._node.capacity, **zero, **self._process.node_devices.capacity()},
+                {**self._node.allocatable, **zero, **self._process.node_devices.allocatable()},
             )
         return Node(dict(self._node.capacity), dict(self._node.allocatable))
 
     def devices(self, resource: str) -> dict[str, str]:
         """Every device the kubelet knows for the resource, with its health."""
-        return self._process.table.health(resource) if self._process else {}
+        return self._process.node_devices.health(resource) if self._process else {}
 
     def allocated(self, resource: str) -> frozenset[str]:
         """The ids counted as in use."""
-        return frozenset(self._process.table.allocated.get(resource, ()) if self._process else ())
+        return frozenset(self._process.node_devices.allocated.get(resource, ()) if self._process else ())
 
     def allocated_status(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
         """allocatedResourcesStatus: container -> resource -> device id -> health."""
@@ -291,7 +291,7 @@ class Kubelet:
     async def _admit(self, process: Process, pod: Pod) -> None:
         async with process.admitting:
             try:
-                await podlife.book(process, pod)
+                await podlife.admit(process, pod)
             except KubeletPanicked as error:
                 self.panic = error
                 await self.stop()
@@ -303,11 +303,6 @@ class Kubelet:
 
     def _active(self) -> list[Pod]:
         return [pod for pod in self._pods.values() if pod.is_active]
-
-    def _lose_containers(self) -> None:
-        for pod in self._active():
-            for container in pod.containers.values():
-                container.state = "waiting"
 
     def _reset_node(self) -> None:
         """A node whose device-plugin directory is empty forgets its extended resources."""

@@ -14,9 +14,10 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
-from fairlead.standin.calls import Call, Calls
-from fairlead.standin.clock import Clock, Timings, within
-from fairlead.standin.errors import CallFailed, Rejected, in_go
+from fairlead.standin.calls import Call
+from fairlead.standin.clock import within
+from fairlead.standin.errors import CallFailed, Rejected, go_text
+from fairlead.standin.setup import Setup
 
 T = TypeVar("T")
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -49,15 +50,13 @@ def parse(message: Any, raw: bytes) -> Any:
 
 
 class Plugin:
-    def __init__(self, resource: str, path: Path, calls: Calls, clock: Clock, timings: Timings, authority: str) -> None:
+    def __init__(self, resource: str, path: Path, setup: Setup, authority: str) -> None:
         self.resource = resource
         self.path = path
         self.superseded = False
-        self._calls = calls
-        self._clock = clock
-        self._timings = timings
-        self._channel = open_channel(path, authority, timings.redial_s)
-        self._closed = False
+        self._calls, self._clock, self._timings = setup.calls, setup.clock, setup.timings
+        self._channel = open_channel(path, authority, setup.timings.redial_s)
+        self.closed = False
         self._stream: grpc.aio.UnaryStreamCall[dp.Empty, bytes] | None = None
 
     async def dial(self) -> None:
@@ -142,14 +141,14 @@ class Plugin:
             self._stream.cancel()
 
     async def close(self) -> None:
-        self._closed = True
+        self.closed = True
         await self._channel.close(None)
 
     async def _ask(self, method: str, request: Any, answer: Any, limit_s: float | None = None) -> Any:
         call = self._channel.unary_unary(
             _SERVICE + method, request_serializer=type(request).SerializeToString, response_deserializer=bytes
         )
-        if self._closed:
+        if self.closed:
             raise _closing()
         return parse(answer, await self._translate(call(request, timeout=limit_s)))
 
@@ -157,7 +156,7 @@ class Plugin:
         try:
             return await work
         except grpc.aio.AioRpcError as error:
-            raise CallFailed(error.code(), in_go(error.details() or "", self.path)) from None
+            raise CallFailed(error.code(), go_text(error.details() or "", self.path)) from None
         except grpc.aio.UsageError:
             raise _closing() from None
         except asyncio.CancelledError:

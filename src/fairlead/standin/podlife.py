@@ -5,20 +5,20 @@ Owns the steps and the pod's phase. Which devices it gets is decided by the admi
 
 from collections.abc import Iterable, Mapping
 
-from fairlead.standin.admission import Misaligned
+from fairlead.standin.admission import TopologyAffinityError
 from fairlead.standin.errors import Rejected
 from fairlead.standin.pods import Container, Pod, out_of
 from fairlead.standin.process import Process
 
 
-async def book(process: Process, pod: Pod) -> None:
+async def admit(process: Process, pod: Pod) -> None:
     """Get devices for all its containers; a refusal fails the pod."""
     try:
         await process.admission.admit(pod)
     except Rejected as error:
         if not process.stopped:  # a process that is going down decides nothing any more
             pod.fail("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
-    except Misaligned as error:
+    except TopologyAffinityError as error:
         pod.fail("TopologyAffinityError", str(error))
     show_devices(process, pod)
 
@@ -26,8 +26,8 @@ async def book(process: Process, pod: Pod) -> None:
 def check_fit(process: Process, pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, int]) -> None:
     """The node's own count comes last, which is why a lack of devices seldom shows as OutOf."""
     owned = {}
-    if pod.uid in process.ledger.pods():
-        owned = {resource: len(ids) for resource, ids in process.table.allocated.items()}
+    if pod.uid in process.pod_devices.pods():
+        owned = {resource: len(ids) for resource, ids in process.node_devices.allocated.items()}
     if refusal := out_of(pod, others, allocatable, owned):
         pod.fail(*refusal)
 
@@ -78,5 +78,5 @@ async def _try_again(process: Process, pod: Pod) -> None:
 
 def show_devices(process: Process, pod: Pod) -> None:
     for container in pod.containers.values():
-        grants = process.ledger.of_container(pod.uid, container.name)
-        container.devices = {resource: tuple(sorted(grant.ids)) for resource, grant in grants.items()}
+        allocations = process.pod_devices.of_container(pod.uid, container.name)
+        container.devices = {resource: tuple(sorted(allocation.ids)) for resource, allocation in allocations.items()}

@@ -1,6 +1,6 @@
 """The pod-resources service: what the kubelet tells monitoring about devices in use.
 
-Owns the shape of the answers and the rate limit. Reads the table, the ledger and the pods; changes none of them.
+Owns the shape of the answers and the rate limit. Reads the devices and the pods; changes neither.
 """
 
 import random
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fairlead.standin._gen import podresources_v1_pb2 as pr
-from fairlead.standin.devices import NO_NUMA, DeviceTable
-from fairlead.standin.ledger import Ledger
+from fairlead.standin.devices import NO_NUMA, NodeDevices
+from fairlead.standin.poddevices import PodDevices
 from fairlead.standin.pods import Pod
 
 T = TypeVar("T")
-REFUSED = "rejected by rate limit"
+RATE_LIMITED = "rejected by rate limit"
 
 
 @dataclass(slots=True)
@@ -40,13 +40,13 @@ class Limiter:
         return True
 
 
-def list_pods(pods: Iterable[Pod], ledger: Ledger, rng: random.Random) -> pr.ListPodResourcesResponse:
+def list_pods(pods: Iterable[Pod], pod_devices: PodDevices, rng: random.Random) -> pr.ListPodResourcesResponse:
     return pr.ListPodResourcesResponse(
-        pod_resources=[describe(pod, ledger, rng) for pod in _in_any_order(pods, rng) if pod.is_active]
+        pod_resources=[describe(pod, pod_devices, rng) for pod in _in_any_order(pods, rng) if pod.is_active]
     )
 
 
-def describe(pod: Pod, ledger: Ledger, rng: random.Random) -> pr.PodResources:
+def describe(pod: Pod, pod_devices: PodDevices, rng: random.Random) -> pr.PodResources:
     """Sidecars first, then the app's containers. Plain init containers are not shown."""
     containers = [*pod.of_kind("sidecar"), *pod.of_kind("app")]
     return pr.PodResources(
@@ -55,20 +55,20 @@ def describe(pod: Pod, ledger: Ledger, rng: random.Random) -> pr.PodResources:
         containers=[
             pr.ContainerResources(
                 name=container.name,
-                devices=_in_any_order(_granted(ledger, pod.uid, container.name), rng),
+                devices=_in_any_order(_allocated(pod_devices, pod.uid, container.name), rng),
             )
             for container in containers
         ],
     )
 
 
-def allocatable(table: DeviceTable, rng: random.Random) -> pr.AllocatableResourcesResponse:
+def allocatable(node_devices: NodeDevices, rng: random.Random) -> pr.AllocatableResourcesResponse:
     """Every healthy device, in use or not."""
     entries = (
         _entry(resource, i, node)
-        for resource, healthy in table.healthy.items()
+        for resource, healthy in node_devices.healthy.items()
         for i in sorted(healthy)
-        for node in table.nodes_of(resource, i) or (NO_NUMA,)
+        for node in node_devices.nodes_of(resource, i) or (NO_NUMA,)
     )
     return pr.AllocatableResourcesResponse(devices=_in_any_order(entries, rng))
 
@@ -84,9 +84,9 @@ def without_topology(answer: pr.ListPodResourcesResponse) -> pr.ListPodResources
     return old
 
 
-def _granted(ledger: Ledger, uid: str, container: str) -> Iterator[pr.ContainerDevices]:
-    for resource, grant in ledger.of_container(uid, container).items():
-        for node, ids in grant.by_node.items():
+def _allocated(pod_devices: PodDevices, uid: str, container: str) -> Iterator[pr.ContainerDevices]:
+    for resource, allocation in pod_devices.of_container(uid, container).items():
+        for node, ids in allocation.by_node.items():
             for i in ids:
                 yield _entry(resource, i, node)
 

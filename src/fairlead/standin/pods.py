@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fairlead.standin.ledger import DeviceNode, Mount
+from fairlead.standin.poddevices import RunOptions
 
 Kind = Literal["init", "sidecar", "app"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
@@ -16,16 +16,13 @@ Limits = Mapping[str, int]
 
 
 @dataclass(slots=True)
-class Container:
+class Container(RunOptions):
+    """A container, with what its last start gave it."""
+
     name: str
     kind: Kind
     limits: dict[str, int]
     devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    env: dict[str, str] = field(default_factory=dict)
-    mounts: dict[str, Mount] = field(default_factory=dict)
-    nodes: dict[str, DeviceNode] = field(default_factory=dict)
-    annotations: dict[str, str] = field(default_factory=dict)
-    cdi: tuple[str, ...] = ()
     state: State = "waiting"
     reason: str = ""
     message: str = ""
@@ -97,7 +94,7 @@ def out_of(
 ) -> tuple[str, str] | None:
     """The scheduler's predicate, run again by the kubelet: reason and text, or None if the pod fits.
 
-    Resources the node does not list at all are somebody else's. A pod that already owns devices raises the node's
+    Resources the node does not list at all are not the kubelet's. A pod that already owns devices raises the node's
     number to what is in use, so that it fits again while its plugin is away.
     """
     used_by = tuple(others)

@@ -6,66 +6,32 @@ object, the record of calls) belongs to the kubelet that starts it and is handed
 
 import asyncio
 import itertools
-import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-from fairlead.standin import checkpoint, podresources, topology
+from fairlead.standin import checkpoint, podresources
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.standin._gen import podresources_v1_pb2 as pr
 from fairlead.standin.admission import Admission
-from fairlead.standin.calls import Calls
-from fairlead.standin.changes import Changes, Tasks
-from fairlead.standin.clock import Clock, Timings
-from fairlead.standin.devices import HEALTHY, UNHEALTHY, Device, DeviceTable, Endpoint
+from fairlead.standin.changes import Tasks
+from fairlead.standin.devices import HEALTHY, UNHEALTHY, Device, Endpoint, NodeDevices
 from fairlead.standin.errors import Rejected
-from fairlead.standin.faults import Defects, Faults, Taps
-from fairlead.standin.ledger import Grant, Ledger
 from fairlead.standin.plugin import Plugin
+from fairlead.standin.poddevices import Allocation, PodDevices
 from fairlead.standin.pods import Pod
 from fairlead.standin.registration import Registry
 from fairlead.standin.servers import Services, Socket, clean, podresources_service, registration_service
+from fairlead.standin.setup import Setup
 from fairlead.standin.watcher import Watcher
 
 _scratch_names = itertools.count()
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """How this kubelet is built; the same for each of its lives."""
-
-    root: Path
-    clock: Clock
-    timings: Timings
-    defects: Defects
-    faults: Faults
-    taps: Taps
-    policy: topology.Policy
-    numa_nodes: tuple[int, ...]
-    rate_limit: bool
-    rng: random.Random
-    changes: Changes = field(default_factory=Changes)
-
-    @property
-    def plugin_dir(self) -> Path:
-        return self.root / "device-plugins"
-
-    @property
-    def registry_dir(self) -> Path:
-        return self.root / "plugins_registry"
-
-    @property
-    def podresources_dir(self) -> Path:
-        return self.root / "pod-resources"
 
 
 class Process:
     def __init__(
         self,
         setup: Setup,
-        calls: Calls,
         pods: Callable[[], Sequence[Pod]],
         was_running: frozenset[tuple[str, str]],
         restart: Callable[[], None],
@@ -73,39 +39,23 @@ class Process:
         self.stopped = False
         self.admitting = asyncio.Lock()
         self.tasks = Tasks()
-        self.table = DeviceTable()
-        self.ledger = Ledger()
+        self.node_devices = NodeDevices()
+        self.pod_devices = PodDevices()
         self.notes: list[str] = []
         self.retrying: set[str] = set()  # uids of pods some container of which will be tried again
         self._setup = setup
         self._pods = pods
         self.admission = Admission(
-            table=self.table,
-            ledger=self.ledger,
-            rng=setup.rng,
-            defects=setup.defects,
-            policy=setup.policy,
-            numa_nodes=setup.numa_nodes,
+            node_devices=self.node_devices,
+            pod_devices=self.pod_devices,
+            setup=setup,
             save=self.save,
             active=lambda: {pod.uid for pod in pods() if pod.is_active},
             was_running=was_running,
             sources_ready=False,
         )
-        self.registry = Registry(
-            setup.plugin_dir,
-            self,
-            calls=calls,
-            tasks=self.tasks,
-            clock=setup.clock,
-            timings=setup.timings,
-            defects=setup.defects,
-            faults=setup.faults,
-            taps=setup.taps,
-            restart=restart,
-        )
-        self._watcher = Watcher(
-            setup.registry_dir, self.registry, calls=calls, tasks=self.tasks, clock=setup.clock, timings=setup.timings
-        )
+        self.registry = Registry(setup, self, self.tasks, restart)
+        self._watcher = Watcher(setup, self.registry, self.tasks)
         limiter = podresources.Limiter(monotonic) if setup.rate_limit else None
         self._sockets = (
             self._socket(setup.plugin_dir, registration_service(self.registry.register)),
@@ -128,32 +78,34 @@ class Process:
     async def stop(self) -> None:
         """End this life. Plugins see their streams break; the socket files stay."""
         self.stopped = True
-        await self.tasks.cancel()
-        await self._watcher.close()
+        # The sockets first: a process that dies takes no call any more when its plugins see their streams break. A
+        # Register that reached a server of gRPC's which was just stopping would hear nothing until its own deadline.
         for socket in self._sockets:
             await socket.stop()
+        await self.tasks.cancel()
+        await self._watcher.close()
         await self.registry.close()
 
     # What the plugins say.
 
     def connected(self, plugin: Plugin, options: dp.DevicePluginOptions) -> None:
-        self.table.endpoints[plugin.resource] = Endpoint(plugin, options)
+        self.node_devices.endpoints[plugin.resource] = Endpoint(plugin, options)
         self._setup.changes.notify()
 
     def listed(self, resource: str, devices: Sequence[Device]) -> None:
-        self.table.replace(resource, devices)
+        self.node_devices.replace(resource, devices)
         self.save()
         self._setup.changes.notify()
 
     def disconnected(self, resource: str) -> None:
-        self.table.stop(resource, self._setup.clock.now())
+        self.node_devices.stop(resource, self._setup.clock.now())
         self._setup.changes.notify()
 
     # What the rest of the kubelet asks.
 
     def expire(self) -> tuple[str, ...]:
         """Drop the resources whose plugin stayed away too long, and name them."""
-        gone = self.table.expire(self._setup.clock.now(), self._setup.timings.grace_s)
+        gone = self.node_devices.expire(self._setup.clock.now(), self._setup.timings.grace_s)
         if gone:
             self.save()
         return gone
@@ -172,23 +124,23 @@ class Process:
         """
         return {
             container.name: {
-                resource: {i: self._listed_health(resource, i) for i in sorted(grant.ids)}
-                for resource, grant in self.ledger.of_container(pod.uid, container.name).items()
+                resource: {i: self._listed_health(resource, i) for i in sorted(allocation.ids)}
+                for resource, allocation in self.pod_devices.of_container(pod.uid, container.name).items()
             }
             for container in pod.of_kind("app")
         }
 
     def list_pods(self) -> pr.ListPodResourcesResponse:
         self.admission.free_inactive()
-        return podresources.list_pods(self._pods(), self.ledger, self._setup.rng)
+        return podresources.list_pods(self._pods(), self.pod_devices, self._setup.rng)
 
     def save(self) -> None:
         """Write the checkpoint."""
         entries = [
-            checkpoint.Entry(uid, container, resource, grant.by_node, grant.answer.SerializeToString())
-            for (uid, container, resource), grant in self.ledger
+            checkpoint.Entry(uid, container, resource, allocation.by_node, allocation.response.SerializeToString())
+            for (uid, container, resource), allocation in self.pod_devices
         ]
-        registered = {resource: sorted(ids) for resource, ids in self.table.healthy.items()}
+        registered = {resource: sorted(ids) for resource, ids in self.node_devices.healthy.items()}
         checkpoint.write(self._setup.plugin_dir, checkpoint.Checkpoint(entries or None, registered))
 
     def _restore(self) -> None:
@@ -202,21 +154,21 @@ class Process:
         for entry in data.entries or ():
             by_node = {node: tuple(ids) for node, ids in entry.by_node.items()}
             answer = dp.ContainerAllocateResponse.FromString(entry.answer)
-            self.ledger.put(entry.uid, entry.container, entry.resource, Grant(by_node, answer))
-        self.table.allocated = self.ledger.allocated()
-        self.table.restore(data.registered, self._setup.clock.now())
+            self.pod_devices.put(entry.uid, entry.container, entry.resource, Allocation(by_node, answer))
+        self.node_devices.allocated = self.pod_devices.allocated()
+        self.node_devices.restore(data.registered, self._setup.clock.now())
 
     def _listed_health(self, resource: str, device_id: str) -> str:
-        device = self.table.all.get(resource, {}).get(device_id)
+        device = self.node_devices.all.get(resource, {}).get(device_id)
         return HEALTHY if device is None or device.health == HEALTHY else UNHEALTHY
 
     def _get_allocatable(self) -> pr.AllocatableResourcesResponse:
-        return podresources.allocatable(self.table, self._setup.rng)
+        return podresources.allocatable(self.node_devices, self._setup.rng)
 
     def _get_pod(self, name: str, namespace: str) -> pr.PodResources:
         for pod in self._pods():
             if pod.is_active and (pod.name, pod.namespace) == (name, namespace):
-                return podresources.describe(pod, self.ledger, self._setup.rng)
+                return podresources.describe(pod, self.pod_devices, self._setup.rng)
         raise Rejected(f"pod {name} in namespace {namespace} not found")
 
     def _socket(self, directory: Path, services: Services) -> Socket:

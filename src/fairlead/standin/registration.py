@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Protocol
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
-from fairlead.standin.calls import Calls
 from fairlead.standin.changes import Tasks
-from fairlead.standin.clock import Clock, Timings
 from fairlead.standin.devices import Device
 from fairlead.standin.errors import CallFailed, Rejected
-from fairlead.standin.faults import Defects, Faults, Taps
 from fairlead.standin.plugin import Plugin
+from fairlead.standin.setup import Setup
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -45,7 +43,7 @@ def join(directory: Path, endpoint: str) -> Path:
 
 
 class Listener(Protocol):
-    """The one who is told what the plugins say."""
+    """Follows what the plugins report."""
 
     def connected(self, plugin: Plugin, options: dp.DevicePluginOptions) -> None: ...
     def listed(self, resource: str, devices: Sequence[Device]) -> None: ...
@@ -53,29 +51,11 @@ class Listener(Protocol):
 
 
 class Registry:
-    def __init__(
-        self,
-        directory: Path,
-        listener: Listener,
-        *,
-        calls: Calls,
-        tasks: Tasks,
-        clock: Clock,
-        timings: Timings,
-        defects: Defects,
-        faults: Faults,
-        taps: Taps,
-        restart: Callable[[], None],
-    ) -> None:
-        self._directory = directory
+    def __init__(self, setup: Setup, listener: Listener, tasks: Tasks, restart: Callable[[], None]) -> None:
+        self._setup = setup
+        self._defects, self._faults, self._callbacks = setup.defects, setup.faults, setup.callbacks
         self._listener = listener
-        self._calls = calls
         self._tasks = tasks
-        self._clock = clock
-        self._timings = timings
-        self._defects = defects
-        self._faults = faults
-        self._taps = taps
         self._restart = restart
         self._clients: dict[str, Plugin] = {}
         self._open: set[Plugin] = set()
@@ -83,9 +63,9 @@ class Registry:
     async def register(self, request: dp.RegisterRequest) -> None:
         """The Register call. Returns when the plugin has answered for its options; raises Rejected."""
         name = request.resource_name
-        with self._calls.record(name, "Register", f"endpoint={request.endpoint} version={request.version}"):
-            if self._taps.on_register is not None:
-                await self._taps.on_register(request)
+        with self._setup.calls.record(name, "Register", f"endpoint={request.endpoint} version={request.version}"):
+            if self._callbacks.on_register is not None:
+                await self._callbacks.on_register(request)
             chosen = self._faults.only in {"", name}
             if self._faults.restart_on_register and chosen:
                 self._faults.restart_on_register = False
@@ -103,11 +83,11 @@ class Registry:
             if self._faults.never_dial:
                 return
             # The options in the request are never read: only the answer of the call counts.
-            await self.connect(name, join(self._directory, request.endpoint), "localhost")
+            await self.connect(name, join(self._setup.plugin_dir, request.endpoint), "localhost")
 
     async def connect(self, name: str, path: Path, authority: str) -> None:
         """Dial the plugin and follow its lists. The newest one to come has the name."""
-        plugin = Plugin(name, path, self._calls, self._clock, self._timings, authority)
+        plugin = Plugin(name, path, self._setup, authority)
         self._open.add(plugin)
         if self._defects.track_by_name:
             self._clients[name] = plugin
@@ -118,7 +98,7 @@ class Registry:
             except CallFailed as error:
                 raise Rejected(f"failed to get device plugin options: {error}") from None
         except BaseException:
-            # Whoever stands under the name is forgotten; with the defect that may be an older, healthy plugin.
+            # The plugin registered under the name is forgotten; with the defect that may be an older, healthy one.
             self._forget(plugin)
             await self._close(plugin)
             raise
@@ -144,11 +124,12 @@ class Registry:
     async def _follow(self, plugin: Plugin) -> None:
         async with aclosing(plugin.list_and_watch()) as messages:
             async for message in messages:
-                if self._taps.on_list is not None:
-                    self._taps.on_list(plugin.resource, message)
+                if self._callbacks.on_list is not None:
+                    self._callbacks.on_list(plugin.resource, message)
                 if self._faults.read_delay_s:
-                    await self._clock.sleep(self._faults.read_delay_s)
-                if not plugin.superseded:
+                    await self._setup.clock.sleep(self._faults.read_delay_s)
+                # A list that was still on its way when the plugin was deregistered does not count.
+                if not plugin.superseded and not plugin.closed:
                     self._listener.listed(plugin.resource, [_device(device) for device in message.devices])
         if self._defects.track_by_name:
             # The defect: the client is looked up by name, so this may well be a newer one.

@@ -15,8 +15,9 @@ import grpc.aio
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from fairlead.standin._gen import podresources_v1_pb2 as pr
-from fairlead.standin.errors import Rejected
-from fairlead.standin.podresources import REFUSED, Limiter, without_topology
+from fairlead.standin.errors import RateLimited, Rejected
+from fairlead.standin.podresources import RATE_LIMITED, Limiter, without_topology
+from fairlead.standin.relay import Relay
 
 MAX_PATH_BYTES = 107
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -36,7 +37,7 @@ def clean(directory: Path) -> None:
         except OSError:
             continue  # a dangling link stays
         if stat.S_ISSOCK(mode):
-            entry.unlink()
+            entry.unlink(missing_ok=True)  # its plugin may remove it just now
 
 
 class Socket:
@@ -45,8 +46,8 @@ class Socket:
     def __init__(self, path: Path, scratch: Path, services: Services) -> None:
         if len(os.fsencode(path)) > MAX_PATH_BYTES:
             raise ValueError(f"{path} is too long for a unix socket ({MAX_PATH_BYTES} bytes); choose a shorter root")
-        self._path = path
         self._scratch = scratch
+        self._relay = Relay(path, scratch)
         self._server = grpc.aio.server()
         self._stopping: asyncio.Future[None] | None = None
         for name, methods in services.items():
@@ -62,39 +63,33 @@ class Socket:
 
     async def start(self) -> None:
         # gRPC unlinks the path it bound some time after the server stopped, which would take the next server's file
-        # away. So it binds a scratch name, and plugins get a link to the same socket: a plain creation to watchers.
+        # away. So it binds a scratch name, and plugins come by the relay.
         self._server.add_insecure_port(f"unix:{self._scratch}")
         await self._server.start()
-        self._path.unlink(missing_ok=True)
-        os.link(self._scratch, self._path)
-        self._scratch.unlink()
+        self._relay.start()
 
     async def stop(self) -> None:
         # Once, and to its end: a stop that is cancelled half-way would be the end of the next one's wait too.
         if self._stopping is None:
-            self._stopping = asyncio.ensure_future(self._server.stop(None))
+            self._stopping = asyncio.ensure_future(self._end())
         await asyncio.shield(self._stopping)
+
+    async def _end(self) -> None:
+        await self._relay.close()
+        await self._server.stop(None)
 
 
 def _guard(answer: Answer) -> Callable[[Any, Context], Awaitable[Any]]:
     async def handle(request: Any, context: Context) -> Any:
         try:
             return await answer(request)
-        except Limited:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, REFUSED)
         except Rejected as error:
-            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            await context.abort(error.code, str(error))
 
     return handle
 
 
-class Limited(Exception):
-    """Too many questions to the pod-resources service."""
-
-
-def registration_service(
-    register: Callable[[dp.RegisterRequest], Awaitable[None]],
-) -> Services:
+def registration_service(register: Callable[[dp.RegisterRequest], Awaitable[None]]) -> Services:
     async def answer(request: dp.RegisterRequest) -> dp.Empty:
         await register(request)
         return dp.Empty()
@@ -110,36 +105,24 @@ def podresources_service(
 ) -> Services:
     """The service in v1, and List in v1alpha1. One limit for all methods; None for no limit."""
 
-    def check() -> None:
-        if limiter is not None and not limiter.take():
-            raise Limited
+    def limited(make: Callable[[Any], Any]) -> Answer:
+        async def answer(request: Any) -> Any:
+            if limiter is not None and not limiter.take():
+                raise RateLimited(RATE_LIMITED)
+            return make(request)
 
-    async def answer_list(_: pr.ListPodResourcesRequest) -> pr.ListPodResourcesResponse:
-        check()
-        return list_pods()
+        return answer
 
-    async def answer_list_alpha(_: pr.ListPodResourcesRequest) -> pr.ListPodResourcesResponse:
-        check()
-        return without_topology(list_pods())
-
-    async def answer_allocatable(_: pr.AllocatableResourcesRequest) -> pr.AllocatableResourcesResponse:
-        check()
-        return get_allocatable()
-
-    async def answer_get(request: pr.GetPodResourcesRequest) -> pr.GetPodResourcesResponse:
-        check()
+    def get(request: pr.GetPodResourcesRequest) -> pr.GetPodResourcesResponse:
         return pr.GetPodResourcesResponse(pod_resources=get_pod(request.pod_name, request.pod_namespace))
 
     listing = (pr.ListPodResourcesRequest, pr.ListPodResourcesResponse)
+    allocatable = (pr.AllocatableResourcesRequest, pr.AllocatableResourcesResponse)
     return {
         "v1.PodResourcesLister": {
-            "List": (answer_list, *listing),
-            "GetAllocatableResources": (
-                answer_allocatable,
-                pr.AllocatableResourcesRequest,
-                pr.AllocatableResourcesResponse,
-            ),
-            "Get": (answer_get, pr.GetPodResourcesRequest, pr.GetPodResourcesResponse),
+            "List": (limited(lambda _: list_pods()), *listing),
+            "GetAllocatableResources": (limited(lambda _: get_allocatable()), *allocatable),
+            "Get": (limited(get), pr.GetPodResourcesRequest, pr.GetPodResourcesResponse),
         },
-        "v1alpha1.PodResourcesLister": {"List": (answer_list_alpha, *listing)},
+        "v1alpha1.PodResourcesLister": {"List": (limited(lambda _: without_topology(list_pods())), *listing)},
     }

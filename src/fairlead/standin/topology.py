@@ -55,15 +55,15 @@ def decide(policy: Policy, hints: Sequence[list[Hint] | None], nodes: Sequence[i
     """
     if policy == "none":
         return Hint(None, preferred=True), True
-    filled = [_fill(hint) for hint in hints]
+    groups = [_or_any(hint) for hint in hints]
     everything = frozenset(nodes)
     if policy == "single-numa-node":
-        single = [[h for h in group if h.preferred and (h.nodes is None or len(h.nodes) == 1)] for group in filled]
+        single = [[h for h in group if h.preferred and (h.nodes is None or len(h.nodes) == 1)] for group in groups]
         best = _merge(single, everything)
         if best.nodes == everything:
             best = Hint(None, best.preferred)
         return best, best.preferred
-    best = _merge(filled, everything)
+    best = _merge(groups, everything)
     return best, policy == "best-effort" or best.preferred
 
 
@@ -78,7 +78,7 @@ def split(
     return aligned, set(available) - aligned - without, without
 
 
-def _fill(hints: list[Hint] | None) -> list[Hint]:
+def _or_any(hints: list[Hint] | None) -> list[Hint]:
     if hints is None:
         return [Hint(None, preferred=True)]
     return hints or [Hint(None, preferred=False)]

@@ -16,12 +16,12 @@ import grpc.aio
 from asyncinotify import Inotify, Mask
 
 from fairlead.standin._gen import pluginregistration_v1_pb2 as reg
-from fairlead.standin.calls import Calls
 from fairlead.standin.changes import Tasks
-from fairlead.standin.clock import Clock, Timings, within
+from fairlead.standin.clock import within
 from fairlead.standin.errors import CallFailed, Rejected
 from fairlead.standin.plugin import open_channel, parse
 from fairlead.standin.registration import Registry, is_extended_resource
+from fairlead.standin.setup import Setup
 
 _MASK = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.MOVED_FROM
 _SERVICE = "/pluginregistration.Registration/"
@@ -30,15 +30,11 @@ Identity = tuple[int, int]  # inode, time of change
 
 
 class Watcher:
-    def __init__(
-        self, directory: Path, registry: Registry, *, calls: Calls, tasks: Tasks, clock: Clock, timings: Timings
-    ) -> None:
-        self._directory = directory
+    def __init__(self, setup: Setup, registry: Registry, tasks: Tasks) -> None:
+        self._directory = setup.registry_dir
+        self._calls, self._clock, self._timings = setup.calls, setup.clock, setup.timings
         self._registry = registry
-        self._calls = calls
         self._tasks = tasks
-        self._clock = clock
-        self._timings = timings
         self._inotify: Inotify | None = None
         self._watched: dict[Path, int] = {}
         self._known: dict[Path, tuple[Identity, asyncio.Task[None]]] = {}
@@ -118,16 +114,10 @@ class Watcher:
             trouble = await self._register(path, info, authority)
             status = reg.RegistrationStatus(plugin_registered=not trouble, error=trouble)
             try:
-                await self._ask(
-                    channel,
-                    path,
-                    "NotifyRegistrationStatus",
-                    status,
-                    reg.RegistrationStatusResponse,
-                    self._timings.notify_s,
-                )
+                answer, limit_s = reg.RegistrationStatusResponse, self._timings.notify_s
+                await self._ask(channel, path, "NotifyRegistrationStatus", status, answer, limit_s)
             except (CallFailed, TimeoutError):
-                # A plugin that cannot be told it is registered is taken out again.
+                # A plugin that does not answer NotifyRegistrationStatus is deregistered.
                 if not trouble:
                     self._names.pop(path, None)
                     await self._registry.deregister(info.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.wire.abuse import ProtocolError
 from fairlead.wire.events import Event, GoAwayReceived, PingAcked, SettingsReceived, StreamDrained, StreamReset
 from fairlead.wire.frames import (
     ACK,
@@ -26,7 +27,6 @@ from fairlead.wire.frames import (
     ErrorCode,
     frame,
 )
-from fairlead.wire.patience import ProtocolError
 
 if TYPE_CHECKING:
     from fairlead.wire.http2 import Connection
@@ -39,19 +39,19 @@ def read_settings(conn: Connection, flags: int, stream_id: int, payload: bytes, 
         raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
     if (flags & ACK and payload) or len(payload) % SETTING.size:
         raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of an impossible size")
-    conn.patience.count_idle()
+    conn.floods.count_idle()
     if flags & ACK:
         return
     for key, value in SETTING.iter_unpack(payload):
         _apply_setting(conn, key, value)
     conn.peer_ready = True
-    conn.flow.out.append(_SETTINGS_ACK)
+    conn.sending.out.append(_SETTINGS_ACK)
     events.append(SettingsReceived())
-    events.extend(map(StreamDrained, conn.flow.pump()))
+    events.extend(map(StreamDrained, conn.sending.pump()))
 
 
 def _apply_setting(conn: Connection, key: int, value: int) -> None:
-    flow = conn.flow
+    sending = conn.sending
     if key == ENABLE_PUSH:
         if value > 1 or (value and not conn.server):
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH is {value}")
@@ -60,12 +60,12 @@ def _apply_setting(conn: Connection, key: int, value: int) -> None:
     elif key == MAX_FRAME_SIZE:
         if not DEFAULT_FRAME_BYTES <= value <= LARGEST_FRAME_BYTES:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, f"MAX_FRAME_SIZE is {value}")
-        flow.frame_bytes = value
+        sending.frame_bytes = value
     elif key == INITIAL_WINDOW_SIZE:
         if value > MAX_WINDOW:
             raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, f"INITIAL_WINDOW_SIZE is {value}")
-        change = value - flow.initial_window
-        flow.initial_window = value
+        change = value - sending.initial_window
+        sending.initial_window = value
         # Open streams move by the difference and may go below zero (RFC 9113, 6.9.2).
         for stream in conn.streams.values():
             stream.send_window += change
@@ -79,11 +79,11 @@ def read_ping(conn: Connection, flags: int, stream_id: int, payload: bytes, even
         raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
     if len(payload) != 8:
         raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "PING of an impossible size")
-    conn.patience.count_idle()
+    conn.floods.count_idle()
     if flags & ACK:
         events.append(PingAcked(payload))
     else:
-        conn.flow.out.append(frame(PING, ACK, 0, payload))
+        conn.sending.out.append(frame(PING, ACK, 0, payload))
 
 
 def read_goaway(conn: Connection, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
@@ -92,7 +92,7 @@ def read_goaway(conn: Connection, flags: int, stream_id: int, payload: bytes, ev
         raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
     if len(payload) < TWO_UINT32.size:
         raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY is too short")
-    conn.patience.count_idle()
+    conn.floods.count_idle()
     last_id, code = TWO_UINT32.unpack_from(payload)
     conn.peer_going_away = True
     events.append(GoAwayReceived(last_id & MAX_STREAM_ID, code, payload[TWO_UINT32.size :]))
@@ -103,13 +103,13 @@ def read_window_update(conn: Connection, flags: int, stream_id: int, payload: by
     if len(payload) != UINT32.size:
         raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE of an impossible size")
     increment = UINT32.unpack(payload)[0] & MAX_WINDOW
-    flow = conn.flow
+    sending = conn.sending
     if stream_id:
         stream = conn.streams.get(stream_id)
         if stream is None:
             if conn.table.is_idle(stream_id):
                 raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
-            conn.patience.count_idle()  # closed a moment ago: the peer could not know
+            conn.floods.count_idle()  # closed a moment ago: the peer could not know
             return
         if not increment:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by zero", stream_id)
@@ -119,12 +119,12 @@ def read_window_update(conn: Connection, flags: int, stream_id: int, payload: by
     else:
         if not increment:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by zero")
-        flow.window += increment
-        if flow.window > MAX_WINDOW:
+        sending.window += increment
+        if sending.window > MAX_WINDOW:
             raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window overflows")
-    conn.patience.count_idle()
-    if flow.queued_bytes:
-        events.extend(map(StreamDrained, flow.pump()))
+    conn.floods.count_idle()
+    if sending.queued_bytes:
+        events.extend(map(StreamDrained, sending.pump()))
 
 
 def read_priority(conn: Connection, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
@@ -135,7 +135,7 @@ def read_priority(conn: Connection, flags: int, stream_id: int, payload: bytes, 
         raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "PRIORITY of an impossible size", stream_id)
     if UINT32.unpack_from(payload)[0] & MAX_STREAM_ID == stream_id:
         raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself", stream_id)
-    conn.patience.count_idle()
+    conn.floods.count_idle()
 
 
 def read_rst_stream(conn: Connection, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
@@ -148,12 +148,12 @@ def read_rst_stream(conn: Connection, flags: int, stream_id: int, payload: bytes
     if stream is None:
         if conn.table.is_idle(stream_id):
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
-        conn.patience.count_idle()
+        conn.floods.count_idle()
         return
-    conn.flow.drop(stream)
+    conn.sending.drop(stream)
     conn.table.remember_peer_reset(stream_id)
     events.append(StreamReset(stream_id, UINT32.unpack(payload)[0], ours=False))
-    conn.patience.count_reset()
+    conn.floods.count_reset()
 
 
 def read_push_promise(conn: Connection, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:

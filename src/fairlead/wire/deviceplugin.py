@@ -10,8 +10,8 @@ from fairlead.wire.proto import field, message
 VERSION = "v1beta1"
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
-UNWELL = "Unwell"  # means the same: to the kubelet all is unhealthy that is not Healthy
-# What the kubelet asks for is bounded by what it was told: a list of 4 MiB has room for 300,000 devices at most. It
+UNHEALTHY_SHORT = "Unwell"  # means the same: to the kubelet all is unhealthy that is not Healthy
+# What the kubelet asks for is bounded by the list that it was sent: 4 MiB have room for 300,000 devices at most. It
 # asks for one container at a time.
 MAX_IDS = 300_000
 MAX_CONTAINERS = 1024

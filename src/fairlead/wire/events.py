@@ -1,90 +1,69 @@
-"""What `http2` tells the layer above. Plain slotted classes: every call makes two, so they must be cheap."""
+"""What `http2` reports to the layer above. Every call makes two of these, so they must be cheap."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
-    from fairlead.wire.headers import Head
+    from fairlead.wire.headers import HeaderList
 
 
-class HeadersReceived:
+class HeadersReceived(Struct):
     """A request, a response (informational ones too) or trailers."""
 
-    __slots__ = ("end_stream", "head", "stream_id", "trailers")
-
-    def __init__(self, stream_id: int, head: Head, *, end_stream: bool, trailers: bool) -> None:
-        self.stream_id = stream_id
-        self.head = head
-        self.end_stream = end_stream
-        self.trailers = trailers
+    stream_id: int
+    head: HeaderList
+    end_stream: bool
+    trailers: bool
 
 
-class DataReceived:
-    """`window_bytes` counts padding too; give it back with `Connection.consume` when the data has found its place."""
+class DataReceived(Struct):
+    """`window_bytes` counts padding too; return it with `Connection.consume` once the data is processed."""
 
-    __slots__ = ("data", "end_stream", "stream_id", "window_bytes")
-
-    def __init__(self, stream_id: int, data: bytes, window_bytes: int, *, end_stream: bool) -> None:
-        self.stream_id = stream_id
-        self.data = data
-        self.window_bytes = window_bytes
-        self.end_stream = end_stream
+    stream_id: int
+    data: bytes
+    window_bytes: int
+    end_stream: bool
 
 
-class StreamReset:
+class StreamReset(Struct):
     """The stream is gone. `ours` tells a stream error we found from a RST_STREAM the peer sent."""
 
-    __slots__ = ("code", "ours", "reason", "stream_id")
-
-    def __init__(self, stream_id: int, code: int, reason: str = "", *, ours: bool) -> None:
-        self.stream_id = stream_id
-        self.code = code
-        self.reason = reason
-        self.ours = ours
+    stream_id: int
+    code: int
+    ours: bool
+    reason: str = ""
 
 
-class StreamDrained:
+class StreamDrained(Struct):
     """Everything queued for the stream has been written; it has room again."""
 
-    __slots__ = ("stream_id",)
-
-    def __init__(self, stream_id: int) -> None:
-        self.stream_id = stream_id
+    stream_id: int
 
 
-class SettingsReceived:
+class SettingsReceived(Struct):
     """The peer's settings are in force."""
 
-    __slots__ = ()
+
+class PingAcked(Struct):
+    payload: bytes
 
 
-class PingAcked:
-    __slots__ = ("payload",)
-
-    def __init__(self, payload: bytes) -> None:
-        self.payload = payload
-
-
-class GoAwayReceived:
+class GoAwayReceived(Struct):
     """The peer takes no new streams; those above `last_stream_id` were not looked at."""
 
-    __slots__ = ("code", "debug", "last_stream_id")
-
-    def __init__(self, last_stream_id: int, code: int, debug: bytes) -> None:
-        self.last_stream_id = last_stream_id
-        self.code = code
-        self.debug = debug
+    last_stream_id: int
+    code: int
+    debug: bytes
 
 
-class ConnectionFailed:
-    """The peer broke the protocol. A GOAWAY with `code` waits in the output; write it and hang up."""
+class ConnectionFailed(Struct):
+    """The peer broke the protocol. A GOAWAY with `code` is in the output; write it and close."""
 
-    __slots__ = ("code", "reason")
-
-    def __init__(self, code: int, reason: str) -> None:
-        self.code = code
-        self.reason = reason
+    code: int
+    reason: str
 
 
 Event = (

@@ -48,7 +48,7 @@ class ErrorCode(IntEnum):
     HTTP_1_1_REQUIRED = 13
 
 
-def name_code(code: int) -> str:
+def error_name(code: int) -> str:
     """An unknown code is legal (RFC 9113, 7) and has no name."""
     return ErrorCode(code).name if 0 <= code <= ErrorCode.HTTP_1_1_REQUIRED else f"code {code}"
 
@@ -58,7 +58,7 @@ def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
     return FRAME_HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream_id) + payload
 
 
-def head_of(size: int, kind: int, flags: int, stream_id: int) -> bytes:
+def frame_header(size: int, kind: int, flags: int, stream_id: int) -> bytes:
     """The nine bytes before a payload that the caller appends itself."""
     return FRAME_HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream_id)
 

@@ -20,16 +20,16 @@ _MAX_TEXT_BYTES = 4096
 _PLAIN = re.compile(rb"[^ -$&-~]")
 _QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
 
-RESPONSE_HEAD = encode_fields([(b":status", b"200"), (b"content-type", b"application/grpc")])
+RESPONSE_HEADERS = encode_fields([(b":status", b"200"), (b"content-type", b"application/grpc")])
 OK_TRAILERS = encode_fields([(b"grpc-status", b"0")])
 
 
-def prefix(payload: bytes) -> bytes:
+def length_prefixed(payload: bytes) -> bytes:
     """An uncompressed message as it travels."""
     return PREFIX.pack(0, len(payload)) + payload
 
 
-class Inbox:
+class MessageDeframer:
     """Cuts the DATA of one stream into messages."""
 
     __slots__ = ("_buffer", "_limit", "_need")
@@ -86,7 +86,7 @@ def format_timeout(timeout_s: float) -> bytes:
     return b"%dH" % _MAX_TIMEOUT_DIGITS
 
 
-def quote_text(text: str) -> bytes:
+def percent_encode(text: str) -> bytes:
     """Percent-encodes a status message: UTF-8, printable ASCII but the percent sign kept."""
     raw = text.encode("utf-8", "replace")
     if len(raw) > _MAX_TEXT_BYTES:
@@ -98,7 +98,7 @@ def quote_text(text: str) -> bytes:
     return b"%20" * lead + inner + b"%20" * (len(quoted) - lead - len(inner))
 
 
-def unquote_text(value: bytes) -> str:
+def percent_decode(value: bytes) -> str:
     """Never fails: what is not valid percent-encoding is shown as it came."""
     return _QUOTED.sub(lambda match: bytes((int(match[1], 16),)), value).decode("utf-8", "replace")
 
@@ -106,7 +106,7 @@ def unquote_text(value: bytes) -> str:
 def error_fields(status: Status, text: str) -> list[tuple[bytes, bytes]]:
     found = [(b"grpc-status", b"%d" % status)]
     if text:
-        found.append((b"grpc-message", quote_text(text)))
+        found.append((b"grpc-message", percent_encode(text)))
     if status is Status.UNIMPLEMENTED:
         found.append((b"grpc-accept-encoding", b"identity"))
     return found
@@ -116,9 +116,9 @@ def error_trailers(status: Status, text: str) -> bytes:
     return encode_fields(error_fields(status, text))
 
 
-def error_only(status: Status, text: str) -> bytes:
+def error_trailers_only(status: Status, text: str) -> bytes:
     """An answer that is nothing but trailers."""
-    return RESPONSE_HEAD + encode_fields(error_fields(status, text))
+    return RESPONSE_HEADERS + encode_fields(error_fields(status, text))
 
 
 def request_block(path: str, authority: str, timeout_s: float | None) -> bytes:

@@ -1,4 +1,4 @@
-"""Header lists: encoded as fixed literals, decoded by `hpack`, judged by RFC 9113 section 8. Knows no stream state."""
+"""Header lists: encoded as fixed literals, decoded by `hpack`, checked by RFC 9113 section 8. Knows no stream state."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hpack import Decoder
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 
 from fairlead.wire.frames import ErrorCode
+from fairlead.wire.varint import write_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,17 +37,17 @@ class HeaderError(Exception):
         self.code = code
 
 
-class Head:
+class HeaderList:
     """A decoded header list and what was found out about it."""
 
-    __slots__ = ("content_length", "fields", "fit", "memo")
+    __slots__ = ("content_length", "fields", "memo", "valid_as")
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
-        # What the layer above made of it. A head is shared by all requests with the same bytes.
+        # What the layer above made of it. The list is shared by all requests with the same bytes.
         self.memo: object = None
         self.content_length: int | None = None
-        self.fit: set[str] = set()  # the roles in which it was found to be well formed
+        self.valid_as: set[str] = set()  # the roles in which it was found to be well formed
 
     def get(self, name: bytes) -> bytes | None:
         for key, value in self.fields:
@@ -54,16 +55,16 @@ class Head:
                 return value
         return None
 
-    def flaw(self, role: str) -> str:
+    def find_flaw(self, role: str) -> str:
         """Why this is malformed as a "request", "response" or "trailers"; empty when it is well formed."""
-        if role in self.fit:
+        if role in self.valid_as:
             return ""
-        flaw = self._judge(role)
+        flaw = self._check(role)
         if not flaw:
-            self.fit.add(role)
+            self.valid_as.add(role)
         return flaw
 
-    def _judge(self, role: str) -> str:
+    def _check(self, role: str) -> str:
         pseudo: dict[bytes, bytes] = {}
         regular = False
         for name, value in self.fields:
@@ -79,16 +80,16 @@ class Head:
                 pseudo[name] = value
                 continue
             regular = True
-            flaw = self._judge_regular(name, value)
+            flaw = self._check_regular(name, value)
             if flaw:
                 return flaw
         if role == "request":
-            return _judge_request(pseudo)
+            return _check_request(pseudo)
         if role == "response":
-            return _judge_response(pseudo)
+            return _check_response(pseudo)
         return f"{next(iter(pseudo))!r} stands in the trailers" if pseudo else ""
 
-    def _judge_regular(self, name: bytes, value: bytes) -> str:
+    def _check_regular(self, name: bytes, value: bytes) -> str:
         if name in _HOP_BY_HOP:
             return f"{name!r} belongs to HTTP/1"
         if name == b"te" and value.lower() != b"trailers":
@@ -102,7 +103,7 @@ class Head:
         return ""
 
 
-def _judge_request(pseudo: dict[bytes, bytes]) -> str:
+def _check_request(pseudo: dict[bytes, bytes]) -> str:
     unknown = pseudo.keys() - _REQUEST_PSEUDO
     if unknown:
         return f"{min(unknown)!r} is not for requests"
@@ -115,7 +116,7 @@ def _judge_request(pseudo: dict[bytes, bytes]) -> str:
     return ""
 
 
-def _judge_response(pseudo: dict[bytes, bytes]) -> str:
+def _check_response(pseudo: dict[bytes, bytes]) -> str:
     if pseudo.keys() != _RESPONSE_PSEUDO:
         return "a response names :status alone"
     if not _STATUS.fullmatch(pseudo[b":status"]) or pseudo[b":status"] == b"101":
@@ -123,14 +124,14 @@ def _judge_response(pseudo: dict[bytes, bytes]) -> str:
     return ""
 
 
-class HeaderReader:
+class HeaderDecoder:
     """One direction's HPACK state. Blocks seen before cost one look-up while the dynamic table stays as it was."""
 
     def __init__(self, header_list_bytes: int) -> None:
         self._decoder = Decoder(max_header_list_size=header_list_bytes)
-        self._known: dict[bytes, Head] = {}
+        self._known: dict[bytes, HeaderList] = {}
 
-    def read(self, block: bytes) -> Head:
+    def read(self, block: bytes) -> HeaderList:
         head = self._known.get(block)
         if head is not None:
             return head
@@ -146,7 +147,7 @@ class HeaderReader:
             raise HeaderError(ErrorCode.ENHANCE_YOUR_CALM, "the header list is too long") from error
         except (HPACKError, IndexError, ValueError) as error:
             raise HeaderError(ErrorCode.COMPRESSION_ERROR, "the header block does not decode") from error
-        head = Head(tuple((bytes(name), bytes(value)) for name, value in raw))
+        head = HeaderList(tuple((bytes(name), bytes(value)) for name, value in raw))
         after = (table.maxsize, len(table.dynamic_entries), table.dynamic_entries[0] if table.dynamic_entries else None)
         # Every insertion puts a new object in front, so three comparisons see every change of the table.
         if before[:2] != after[:2] or before[2] is not after[2]:
@@ -159,15 +160,7 @@ class HeaderReader:
 def encode_int(value: int, prefix_bits: int, first: int = 0) -> bytes:
     """RFC 7541, 5.1."""
     most = (1 << prefix_bits) - 1
-    if value < most:
-        return bytes((first | value,))
-    out = bytearray((first | most,))
-    value -= most
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return bytes((first | value,)) if value < most else bytes((first | most,)) + write_varint(value - most)
 
 
 def encode_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -5,6 +5,7 @@ Owns the rules of DATA and HEADERS and the streams' states. Must not know socket
 
 from __future__ import annotations
 
+from fairlead.wire.abuse import FloodGuard, ProtocolError
 from fairlead.wire.control import (
     read_goaway,
     read_ping,
@@ -15,7 +16,6 @@ from fairlead.wire.control import (
     read_window_update,
 )
 from fairlead.wire.events import ConnectionFailed, DataReceived, Event, HeadersReceived, StreamReset
-from fairlead.wire.flow import Outflow
 from fairlead.wire.frames import (
     ACK,
     CONTINUATION,
@@ -43,9 +43,9 @@ from fairlead.wire.frames import (
     settings,
     window_update,
 )
-from fairlead.wire.headers import HeaderError, HeaderReader
+from fairlead.wire.headers import HeaderDecoder, HeaderError
 from fairlead.wire.limits import Limits
-from fairlead.wire.patience import Patience, ProtocolError
+from fairlead.wire.sendqueue import SendQueue
 from fairlead.wire.streams import Stream, StreamTable
 
 
@@ -55,14 +55,14 @@ class Connection:
         self.server = server
         self.table = StreamTable(server=server)
         self.streams = self.table.open
-        self.flow = Outflow(self.table, server=server)
-        self.patience = Patience(self.limits, self.flow)
+        self.sending = SendQueue(self.table, server=server)
+        self.floods = FloodGuard(self.limits, self.sending)
         self.failed = False
         self.peer_going_away = False
         self.peer_ready = False
-        # The peer's wish, which a client obeys before it opens a stream.
+        # The peer's limit, which a client checks before it opens a stream.
         self.peer_max_streams = MAX_STREAM_ID
-        self._reader = HeaderReader(self.limits.header_list_bytes)
+        self._reader = HeaderDecoder(self.limits.header_list_bytes)
         self._rest = bytearray()
         self._need = len(PREFACE) if server else HEADER_BYTES
         self._awaiting_preface = server
@@ -74,12 +74,12 @@ class Connection:
         self._block: list[bytes] = []
         self._block_bytes = 0
 
-    # What we say.
+    # Sending.
 
     def start(self) -> None:
         """Queues the preface: a client's magic, our settings, and a connection window of a useful size."""
         if not self.server:
-            self.flow.out.append(PREFACE)
+            self.sending.out.append(PREFACE)
         values = {
             INITIAL_WINDOW_SIZE: self.limits.stream_window_bytes,
             MAX_HEADER_LIST_SIZE: self.limits.header_list_bytes,
@@ -88,24 +88,24 @@ class Connection:
             values[MAX_CONCURRENT_STREAMS] = self.limits.concurrent_streams
         else:
             values[ENABLE_PUSH] = 0
-        self.flow.out.append(settings(values))
+        self.sending.out.append(settings(values))
         if self._recv_window > DEFAULT_WINDOW:
-            self.flow.out.append(window_update(0, self._recv_window - DEFAULT_WINDOW))
+            self.sending.out.append(window_update(0, self._recv_window - DEFAULT_WINDOW))
 
     def take(self) -> bytes:
         """The bytes to write now."""
-        out = self.flow.out
+        out = self.sending.out
         if not out:
             return b""
         data = b"".join(out)
         out.clear()
-        self.flow.pumped_bytes = 0
+        self.sending.pumped_bytes = 0
         return data
 
     def open(self, block: bytes, *, end_stream: bool) -> int:
         """Opens a stream in the client's role. The caller minds `peer_max_streams` and `can_open`."""
-        stream = self.table.add_ours(self.flow.initial_window, self.limits.stream_window_bytes)
-        self.flow.headers(stream, block, end_stream=end_stream)
+        stream = self.table.open_local(self.sending.initial_window, self.limits.stream_window_bytes)
+        self.sending.headers(stream, block, end_stream=end_stream)
         return stream.id
 
     @property
@@ -115,18 +115,18 @@ class Connection:
     def answer(self, stream_id: int, head: bytes, body: bytes, tail: bytes) -> None:
         stream = self.streams.get(stream_id)
         if stream is not None and not stream.local_closed:
-            self.flow.answer(stream, head, body, tail)
+            self.sending.answer(stream, head, body, tail)
 
     def send_headers(self, stream_id: int, block: bytes, *, end_stream: bool = False) -> None:
         stream = self.streams.get(stream_id)
         if stream is not None and not stream.local_closed:
-            self.flow.headers(stream, block, end_stream=end_stream)
+            self.sending.headers(stream, block, end_stream=end_stream)
 
     def send_data(self, stream_id: int, *pieces: bytes, end_stream: bool = False) -> None:
         """The pieces are not copied before they are written: a list that many streams send is there once."""
         stream = self.streams.get(stream_id)
         if stream is not None and not stream.local_closed:
-            self.flow.data(stream, *pieces, end_stream=end_stream)
+            self.sending.data(stream, *pieces, end_stream=end_stream)
 
     def queued_bytes(self, stream_id: int) -> int:
         stream = self.streams.get(stream_id)
@@ -135,15 +135,15 @@ class Connection:
     def reset(self, stream_id: int, code: int) -> None:
         stream = self.streams.get(stream_id)
         if stream is not None:
-            self.flow.reset(stream, code)
+            self.sending.reset(stream, code)
 
     def ping(self, payload: bytes) -> None:
-        self.flow.out.append(frame(PING, 0, 0, payload))
+        self.sending.out.append(frame(PING, 0, 0, payload))
 
     def go_away(self, code: int = ErrorCode.NO_ERROR, debug: str = "") -> None:
         """Takes no new streams from here on; those already open go on."""
         self.table.going_away = True
-        self.flow.out.append(goaway(self.table.last_peer_id, code, debug.encode()[:256]))
+        self.sending.out.append(goaway(self.table.last_peer_id, code, debug.encode()[:256]))
 
     def consume(self, stream_id: int, size: int) -> None:
         """Gives a stream's window back. The peer hears of it once half the window is due, not at every byte."""
@@ -152,11 +152,11 @@ class Connection:
             return
         stream.credit += size
         if stream.credit * 2 >= self.limits.stream_window_bytes:
-            self.flow.out.append(window_update(stream_id, stream.credit))
+            self.sending.out.append(window_update(stream_id, stream.credit))
             stream.recv_window += stream.credit
             stream.credit = 0
 
-    # What we hear.
+    # Receiving.
 
     def receive(self, data: bytes, now_s: float = 0.0) -> list[Event]:
         """Takes any number of bytes, cut anywhere. `now_s` only tells one flood window from the next."""
@@ -169,12 +169,12 @@ class Connection:
                 return events
             data = bytes(self._rest)
             self._rest.clear()
-        self.patience.tick(now_s)
+        self.floods.tick(now_s)
         try:
             self._read_frames(data, events)
         except ProtocolError as error:
             self.failed = True
-            self.flow.out.append(goaway(self.table.last_peer_id, error.code, str(error).encode()[:256]))
+            self.sending.out.append(goaway(self.table.last_peer_id, error.code, str(error).encode()[:256]))
             events.append(ConnectionFailed(error.code, str(error)))
         return events
 
@@ -209,7 +209,7 @@ class Connection:
                 if kind < _KINDS:
                     _READERS[kind](self, flags, stream_id, payload, events)
                 else:
-                    self.patience.count_idle()
+                    self.floods.count_idle()
             except ProtocolError as error:
                 if not error.stream_id:
                     raise
@@ -227,15 +227,15 @@ class Connection:
     def _fail_stream(self, error: ProtocolError, events: list[Event]) -> None:
         stream = self.streams.get(error.stream_id)
         if stream is not None:
-            self.flow.reset(stream, error.code)
-            events.append(StreamReset(stream.id, error.code, str(error), ours=True))
+            self.sending.reset(stream, error.code)
+            events.append(StreamReset(stream.id, error.code, ours=True, reason=str(error)))
         elif self.table.is_idle(error.stream_id):
             # A stream error on a stream that never was: RST_STREAM there would be an error of ours.
             raise ProtocolError(error.code, str(error))
         else:
             self.table.remember_our_reset(error.stream_id)
-            self.flow.out.append(rst_stream(error.stream_id, error.code))
-        self.patience.count_reset()
+            self.sending.out.append(rst_stream(error.stream_id, error.code))
+        self.floods.count_reset()
 
     def read_data(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         size = len(payload)
@@ -245,16 +245,16 @@ class Connection:
         self._recv_window -= size
         self._credit += size
         if self._credit * 2 >= self.limits.connection_window_bytes:
-            self.flow.out.append(window_update(0, self._credit))
+            self.sending.out.append(window_update(0, self._credit))
             self._recv_window += self._credit
             self._credit = 0
         if flags & PADDED:
             payload = _strip_padding(payload)
         stream = self.table.find(stream_id, "DATA")
         if payload:
-            self.patience.worked()
+            self.floods.worked()
         elif not flags & END_STREAM:
-            self.patience.count_idle()
+            self.floods.count_idle()
         if stream is None:
             return
         if not stream.headers_seen:
@@ -274,7 +274,7 @@ class Connection:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "content-length does not match the DATA", stream.id)
         stream.remote_closed = True
         if stream.local_closed:
-            self.flow.drop(stream)
+            self.sending.drop(stream)
 
     def read_headers(self, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
         if not stream_id:
@@ -318,8 +318,8 @@ class Connection:
             if table.going_away:
                 return
             limits = self.limits
-            stream = table.add_theirs(
-                stream_id, self.flow.initial_window, limits.stream_window_bytes, most=limits.concurrent_streams
+            stream = table.open_remote(
+                stream_id, self.sending.initial_window, limits.stream_window_bytes, most=limits.concurrent_streams
             )
         else:
             found = self.table.find(stream_id, "HEADERS")
@@ -329,7 +329,7 @@ class Connection:
         end_stream = bool(flags & END_STREAM)
         trailers = stream.headers_seen
         role = "trailers" if trailers else "request" if self.server else "response"
-        if role not in head.fit and (flaw := head.flaw(role)):
+        if role not in head.valid_as and (flaw := head.find_flaw(role)):
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, flaw, stream_id)
         if trailers:
             if not end_stream:
@@ -337,7 +337,7 @@ class Connection:
         elif role == "response" and head.fields[0][1][:1] == b"1":
             if end_stream:
                 raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "an informational response ends the stream", stream_id)
-            self.patience.count_idle()
+            self.floods.count_idle()
         else:
             stream.headers_seen = True
             stream.content_length = head.content_length

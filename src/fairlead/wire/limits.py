@@ -30,7 +30,7 @@ class Limits(Struct, frozen=True):
     idle_s: float = 300.0
     # The kubelet has a handful of calls open per plugin; grpc-go's and h2's customary figure is the same size.
     concurrent_streams: int = 128
-    # Decoded header list (RFC 9113, 10.5.1). gRPC peers send under 1 KiB and promise at most 16 KiB.
+    # Decoded header list (RFC 9113, 10.5.1). gRPC peers send under 1 KiB and announce at most 16 KiB.
     header_list_bytes: int = 32 * KIB
     # A header block split over frames: the compressed size, and the frames (empty CONTINUATIONs cost nothing to send).
     header_block_bytes: int = 32 * KIB
@@ -49,5 +49,3 @@ class Limits(Struct, frozen=True):
     preface_s: float = 10.0
     # A peer with output waiting that takes none of it. Not the kubelet: a long list keeps it busy for a minute.
     stall_s: float = 30.0
-    # Complete messages a streaming client holds for a slow reader before it stops granting window.
-    unread_messages: int = 16

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
@@ -52,43 +49,15 @@ class Method(Struct, Generic[Req, Resp], frozen=True):
     streaming: bool = False
 
 
-class Peer:
-    """The other end of a connection, and the process behind it as the kernel tells it. One object per connection."""
+class Peer(Struct, eq=False):
+    """The other end of a connection, and the process behind it as the kernel reports it. One object per connection."""
 
-    __slots__ = ("pid", "uid", "wanted")
-
-    def __init__(self, pid: int = 0, uid: int = -1) -> None:
-        self.pid = pid  # 0: unknown, or in a process namespace that we do not see
-        self.uid = uid  # -1: unknown
-        self.wanted = False  # never closed in favour of another, nor for being slow
+    pid: int = 0  # 0: unknown, or in a process namespace that we do not see
+    uid: int = -1  # -1: unknown
+    protected: bool = False  # never closed for the sake of another connection, nor for being slow
 
 
-class Call:
+class Call(Struct, eq=False):
     """What a handler may want to know of the call it serves."""
 
-    __slots__ = ("_clock", "_deadline_s", "_fields", "path", "peer")
-
-    def __init__(
-        self,
-        path: str,
-        fields: tuple[tuple[bytes, bytes], ...],
-        deadline_s: float | None,
-        clock: Callable[[], float],
-        peer: Peer,
-    ) -> None:
-        self.path = path
-        self.peer = peer
-        self._fields = fields
-        self._deadline_s = deadline_s
-        self._clock = clock
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """The caller's own headers; of a repeated one, the last. Binary ones stay base64."""
-        return {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in self._fields if not name.startswith(b":")
-        }
-
-    def time_left_s(self) -> float | None:
-        """Seconds to the caller's deadline, never below zero; None when it set none."""
-        return None if self._deadline_s is None else max(0.0, self._deadline_s - self._clock())
+    peer: Peer

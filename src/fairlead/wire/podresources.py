@@ -1,4 +1,7 @@
-"""The kubelet's pod-resources API, v1, as messages and methods. Field numbers are `proto/podresources_v1.proto`'s."""
+"""What is read of the kubelet's pod-resources API, v1. Field numbers are `proto/podresources_v1.proto`'s.
+
+Its answers hold more: CPUs, memory, NUMA nodes and claims. What has no field here is skipped.
+"""
 
 from __future__ import annotations
 
@@ -7,57 +10,15 @@ from fairlead.wire.proto import field, message
 
 
 @message
-class NUMANode:
-    id: int = field(1)
-
-
-@message
-class TopologyInfo:
-    nodes: tuple[NUMANode, ...] = field(1)
-
-
-@message
 class ContainerDevices:
     resource_name: str = field(1)
     device_ids: tuple[str, ...] = field(2)
-    topology: TopologyInfo | None = field(3)
-
-
-@message
-class ContainerMemory:
-    memory_type: str = field(1)
-    size: int = field(2, kind="uint64")
-    topology: TopologyInfo | None = field(3)
-
-
-@message
-class CDIDevice:
-    name: str = field(1)
-
-
-@message
-class ClaimResource:
-    cdi_devices: tuple[CDIDevice, ...] = field(1)
-    driver_name: str = field(2)
-    pool_name: str = field(3)
-    device_name: str = field(4)
-    share_id: str | None = field(5)
-
-
-@message
-class DynamicResource:
-    claim_name: str = field(2)
-    claim_namespace: str = field(3)
-    claim_resources: tuple[ClaimResource, ...] = field(4)
 
 
 @message
 class ContainerResources:
     name: str = field(1)
     devices: tuple[ContainerDevices, ...] = field(2)
-    cpu_ids: tuple[int, ...] = field(3)
-    memory: tuple[ContainerMemory, ...] = field(4)
-    dynamic_resources: tuple[DynamicResource, ...] = field(5)
 
 
 @message
@@ -77,31 +38,4 @@ class ListPodResourcesResponse:
     pod_resources: tuple[PodResources, ...] = field(1)
 
 
-@message
-class AllocatableResourcesRequest:
-    pass
-
-
-@message
-class AllocatableResourcesResponse:
-    devices: tuple[ContainerDevices, ...] = field(1)
-    cpu_ids: tuple[int, ...] = field(2)
-    memory: tuple[ContainerMemory, ...] = field(3)
-
-
-@message
-class GetPodResourcesRequest:
-    pod_name: str = field(1)
-    pod_namespace: str = field(2)
-
-
-@message
-class GetPodResourcesResponse:
-    pod_resources: PodResources | None = field(1)
-
-
 LIST = Method("/v1.PodResourcesLister/List", ListPodResourcesRequest, ListPodResourcesResponse)
-GET_ALLOCATABLE = Method(
-    "/v1.PodResourcesLister/GetAllocatableResources", AllocatableResourcesRequest, AllocatableResourcesResponse
-)
-GET = Method("/v1.PodResourcesLister/Get", GetPodResourcesRequest, GetPodResourcesResponse)

@@ -149,45 +149,29 @@ def _compile_encoder(cls: type) -> Callable[[Any], bytes]:
         optional = kind.endswith("| None")
         item = kind.removesuffix("| None").strip()
         body.append(" if v is not None:" if optional else " if v:")
-        if item.startswith("tuple["):
+        if repeated := item.startswith("tuple["):
             item = item[len("tuple[") :].split(",", maxsplit=1)[0]
-            if item == "str":
-                body.append(f"  out += [put{i}(x.encode()) for x in v]")
-            elif item == "bytes":
-                body.append(f"  out += [put{i}(x) for x in v]")
-            elif item == "int":
-                body.append(f"  out.append(put{i}(b''.join([int{i}(x) for x in v])))")
-            elif item == "bool":
-                body.append(f"  out.append(put{i}(bytes(map(bool, v))))")
-            else:
-                env[f"sub{i}"] = _encoder_of(_resolve(cls, item))
-                body.append(f"  out += [put{i}(sub{i}(x)) for x in v]")
-        elif item.startswith("Mapping["):
+        if item.startswith("Mapping["):
             env["key"], env["value"] = _write_bytes(b"\x0a"), _write_bytes(b"\x12")
             body.append(f"  out += [put{i}(key(k.encode()) + value(x.encode())) for k, x in v.items()]")
-        elif item == "str":
-            body.append(f"  out.append(put{i}(v.encode()))")
-        elif item == "bytes":
-            body.append(f"  out.append(put{i}(v))")
-        elif item == "int":
-            body.append(f"  out.append(tag0_{i} + int{i}(v))")
-        elif item == "bool":
-            body.append(f"  out.append(tag0_{i} + b'\\x01')")
+        elif item in {"int", "bool"}:
+            packed = f"b''.join([int{i}(x) for x in v])" if item == "int" else "bytes(map(bool, v))"
+            single = f"int{i}(v)" if item == "int" else "b'\\x01'"
+            body.append(f"  out.append(put{i}({packed}))" if repeated else f"  out.append(tag0_{i} + {single})")
         else:
-            env[f"sub{i}"] = _encoder_of(_resolve(cls, item))
-            body.append(f"  out.append(put{i}(sub{i}(v)))")
+            payload = {"str": "{}.encode()", "bytes": "{}"}.get(item)
+            if payload is None:
+                part = _resolve(cls, item)
+                env[f"sub{i}"] = _ENCODERS.get(part) or _compile_encoder(part)
+                payload = f"sub{i}({{}})"
+            if repeated:
+                body.append(f"  out += [put{i}({payload.format('x')}) for x in v]")
+            else:
+                body.append(f"  out.append(put{i}({payload.format('v')}))")
     body.append(" return b''.join(out)")
     made: Callable[[Any], bytes] = _build("encode", body, env)
     _ENCODERS[cls] = made
     return made
-
-
-def _encoder_of(cls: type) -> Callable[[Any], bytes]:
-    return _ENCODERS.get(cls) or _compile_encoder(cls)
-
-
-def _decoder_of(cls: type) -> Callable[[bytes, int, int], Any]:
-    return _DECODERS.get(cls) or _compile_decoder(cls)
 
 
 def _build(name: str, body: list[str], env: dict[str, Any]) -> Any:
@@ -259,18 +243,18 @@ def _compile_decoder(cls: type) -> Callable[[bytes, int, int], Any]:
         else:
             loop += [f"  {branch} tag == {number << 3 | 2}:", *_READ_SIZE]
             piece = {"str": "data[at:stop].decode()", "bytes": "data[at:stop]"}.get(item)
+            if piece is None and not item.startswith("Mapping["):
+                part = _resolve(cls, item)
+                env[f"sub{i}"] = _DECODERS.get(part) or _compile_decoder(part)
             if item.startswith("Mapping["):
                 loop.append(f"   k, x = entry(data, at, stop); v{i}[k] = x")
             elif piece is None and not repeated:
                 # Parts of one message may come in pieces; proto3 merges them, which is what decoding them joined does.
-                env[f"sub{i}"] = _decoder_of(_resolve(cls, item))
                 loop.append(f"   v{i}.append((at, stop))")
                 last.append(f" v{i} = join(sub{i}, data, v{i}) if v{i} else None")
                 env["join"] = _join
             else:
-                if piece is None:
-                    env[f"sub{i}"] = _decoder_of(_resolve(cls, item))
-                    piece = f"sub{i}(data, at, stop)"
+                piece = piece or f"sub{i}(data, at, stop)"
                 loop += [f"   v{i}.append({piece})", *_bound(cls, spec, i)] if repeated else [f"   v{i} = {piece}"]
             loop.append("   at = stop")
         if repeated:
@@ -296,8 +280,8 @@ def _compile_decoder(cls: type) -> Callable[[bytes, int, int], Any]:
 def _bound(cls: type, spec: FieldSpec, i: int) -> list[str]:
     if not spec.most:
         return []
-    words = f"{cls.__name__}.{spec.name} has more than {spec.most} items"
-    return [f"   if len(v{i}) > {spec.most}: raise DecodeError('{words}')"]
+    text = f"{cls.__name__}.{spec.name} has more than {spec.most} items"
+    return [f"   if len(v{i}) > {spec.most}: raise DecodeError('{text}')"]
 
 
 def _join(read: Callable[[bytes, int, int], Any], data: bytes, spans: list[tuple[int, int]]) -> Any:

@@ -1,8 +1,8 @@
-"""gRPC as the rest of the house uses it. One name per thing; the files behind it are `rpc_server` and `rpc_client`.
+"""gRPC as the rest of Fairlead uses it. One name per thing; the files behind it are `rpc_server` and `rpc_client`.
 
 A unary handler is `(request, call) -> response` or the same as a coroutine; a plain function is answered in the tick in
 which its request arrived. A streaming handler is an async generator of responses, or of bytes encoded beforehand; it is
-closed when the caller goes away. `RpcError` answers with its status; any other exception with UNKNOWN and its text.
+closed when the caller disconnects. `RpcError` answers with its status; any other exception with UNKNOWN and its text.
 """
 
 from fairlead.wire.limits import MAX_MESSAGE_BYTES, Limits

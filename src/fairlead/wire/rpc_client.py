@@ -1,6 +1,6 @@
-"""The calling end of gRPC on a unix socket: one channel, one connection, no hidden reconnection.
+"""The client side of gRPC on a unix socket: one channel, one connection, no hidden reconnection.
 
-Owns calls and their deadlines. Who reconnects, and when, is decided by those who use it.
+Owns calls and their deadlines. Its users decide when to reconnect.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct, field
 
 from fairlead.wire.events import (
     DataReceived,
@@ -17,18 +19,16 @@ from fairlead.wire.events import (
     SettingsReceived,
     StreamReset,
 )
-from fairlead.wire.frames import ErrorCode, name_code
-from fairlead.wire.grpc import Inbox, is_grpc, prefix, request_block, unquote_text
+from fairlead.wire.frames import ErrorCode, error_name
+from fairlead.wire.grpc import MessageDeframer, is_grpc, length_prefixed, percent_decode, request_block
 from fairlead.wire.limits import Limits
-from fairlead.wire.link import Link
 from fairlead.wire.method import Method, Peer, RpcError, Status
 from fairlead.wire.proto import DecodeError, decode, encode
+from fairlead.wire.protocol import Http2Protocol
 from fairlead.wire.unix import peer_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from fairlead.wire.headers import Head
+    from fairlead.wire.headers import HeaderList
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
@@ -57,46 +57,34 @@ _BY_RESET: dict[int, Status] = {
 _REFUSED_PAUSES_S = (0.005, 0.02, 0.1, 0.5)
 
 
-class _Calling:
-    """One call in progress."""
-
-    __slots__ = ("done", "error", "held_bytes", "inbox", "messages", "refused", "stream_id", "waiter")
-
-    def __init__(self, stream_id: int, inbox: Inbox) -> None:
-        self.stream_id = stream_id
-        self.inbox = inbox
-        self.messages: deque[bytes] = deque()
-        self.done = False
-        self.error: RpcError | None = None
-        self.refused = False
-        self.waiter: asyncio.Future[None] | None = None
-        # Window kept back because the reader is slow.
-        self.held_bytes = 0
-
-    def wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
+class _PendingCall(Struct, eq=False):
+    stream_id: int
+    deframer: MessageDeframer
+    ended: asyncio.Future[None]
+    messages: list[bytes] = field(default_factory=list)
+    error: RpcError | None = None
+    refused: bool = False
 
 
-class ClientLink(Link):
+class ClientProtocol(Http2Protocol):
     def __init__(self, limits: Limits) -> None:
         super().__init__(server=False, limits=limits)
-        self.calls: dict[int, _Calling] = {}
+        self.calls: dict[int, _PendingCall] = {}
         self.ready: asyncio.Future[None] = self.loop.create_future()
         self.gone: asyncio.Future[None] = self.loop.create_future()
-        self.why = "the channel is closed"
+        self.close_reason = "the channel is closed"
         self.waiters: deque[asyncio.Future[None]] = deque()
 
-    def on_room(self) -> None:
-        """Requests are one message each: there is nobody to wake."""
+    def on_writable(self) -> None:
+        """A request is one message, which is queued at once: no call waits for room."""
 
     def on_lost(self, reason: str) -> None:
-        self.why = reason
+        self.close_reason = reason
         if not self.ready.done():
             self.ready.set_exception(RpcError(Status.UNAVAILABLE, reason))
-            self.ready.exception()  # seen: whoever connects may have given up before it held the link
-        for calling in list(self.calls.values()):
-            self.end(calling, RpcError(Status.UNAVAILABLE, reason))
+            self.ready.exception()  # mark it as retrieved: `connect` may have given up before it awaited this
+        for pending in list(self.calls.values()):
+            self.end(pending, RpcError(Status.UNAVAILABLE, reason))
         self._wake_openers()
         if self.lost and not self.gone.done():
             self.gone.set_result(None)
@@ -113,20 +101,20 @@ class ClientLink(Link):
         elif type(event) is DataReceived:
             self._on_data(event)
         elif type(event) is StreamReset:
-            calling = self.calls.get(event.stream_id)
-            if calling is not None:
-                calling.refused = event.code == ErrorCode.REFUSED_STREAM and not event.ours
-                self.end(calling, _read_reset(event))
+            pending = self.calls.get(event.stream_id)
+            if pending is not None:
+                pending.refused = event.code == ErrorCode.REFUSED_STREAM and not event.ours
+                self.end(pending, _read_reset(event))
 
     def _on_goaway(self, event: GoAwayReceived) -> None:
-        self.why = "the server is going away"
+        self.close_reason = "the server is going away"
         if event.code:
-            self.why += f" with {name_code(event.code)}"
+            self.close_reason += f" with {error_name(event.code)}"
         if event.debug:
-            self.why += f": {event.debug.decode('utf-8', 'replace')}"
-        for calling in list(self.calls.values()):
-            if calling.stream_id > event.last_stream_id:
-                self.end(calling, RpcError(Status.UNAVAILABLE, self.why))
+            self.close_reason += f": {event.debug.decode('utf-8', 'replace')}"
+        for pending in list(self.calls.values()):
+            if pending.stream_id > event.last_stream_id:
+                self.end(pending, RpcError(Status.UNAVAILABLE, self.close_reason))
         self._wake_openers()
         self.check_drained()
 
@@ -135,8 +123,8 @@ class ClientLink(Link):
             self.transport.close()
 
     def _on_headers(self, event: HeadersReceived) -> None:
-        calling = self.calls.get(event.stream_id)
-        if calling is None:
+        pending = self.calls.get(event.stream_id)
+        if pending is None:
             return
         head = event.head
         if not event.trailers:
@@ -145,56 +133,54 @@ class ClientLink(Link):
                 return
             if http_status != 200 or not is_grpc(head.get(b"content-type")):
                 status = _BY_HTTP.get(http_status, Status.UNKNOWN)
-                self.end(calling, RpcError(status, f"the peer does not speak gRPC: it answered HTTP {http_status}"))
+                self.end(pending, RpcError(status, f"the peer does not speak gRPC: it answered HTTP {http_status}"))
                 return
         if event.end_stream:
-            self.end(calling, _read_status(head))
+            self.end(pending, _read_status(head))
 
     def _on_data(self, event: DataReceived) -> None:
-        calling = self.calls.get(event.stream_id)
-        if calling is None:
+        pending = self.calls.get(event.stream_id)
+        if pending is None:
             return
         try:
-            calling.messages.extend(calling.inbox.feed(event.data))
+            pending.messages.extend(pending.deframer.feed(event.data))
         except RpcError as error:
             status = Status.INTERNAL if error.status is Status.UNIMPLEMENTED else error.status
-            self.end(calling, RpcError(status, error.message))
+            self.end(pending, RpcError(status, error.message))
             return
         if event.end_stream:
-            self.end(calling, RpcError(Status.INTERNAL, "the server ended the call without a status"))
-            return
-        if len(calling.messages) > self.limits.unread_messages:
-            calling.held_bytes += event.window_bytes
+            self.end(pending, RpcError(Status.INTERNAL, "the server ended the call without a status"))
+        elif len(pending.messages) > 1:
+            self.end(pending, RpcError(Status.INTERNAL, "the server answered more than one message"))
         else:
             self.http.consume(event.stream_id, event.window_bytes)
-        calling.wake()
 
-    def end(self, calling: _Calling, error: RpcError | None) -> None:
+    def end(self, pending: _PendingCall, error: RpcError | None) -> None:
         """The outcome is known. What is left of the stream is of no interest."""
-        if calling.done:
+        if self.calls.pop(pending.stream_id, None) is None:
             return
-        calling.done = True
-        calling.error = error
-        del self.calls[calling.stream_id]
-        self.http.reset(calling.stream_id, ErrorCode.CANCEL)
-        calling.wake()
+        pending.error = error
+        self.http.reset(pending.stream_id, ErrorCode.CANCEL)
+        if not pending.ended.done():  # its caller may have been cancelled
+            pending.ended.set_result(None)
         self._wake_openers()
         self.check_drained()
 
-    async def open(self, block: bytes, body: bytes) -> _Calling:
+    async def open(self, block: bytes, body: bytes) -> _PendingCall:
         while True:
             if self.lost or not self.http.can_open:
-                raise RpcError(Status.UNAVAILABLE, self.why)
+                raise RpcError(Status.UNAVAILABLE, self.close_reason)
             if len(self.http.streams) < self.http.peer_max_streams:
                 break
             waiter = self.loop.create_future()
             self.waiters.append(waiter)
             await waiter
         stream_id = self.http.open(block, end_stream=False)
-        calling = self.calls[stream_id] = _Calling(stream_id, Inbox(self.limits.message_bytes))
-        self.http.send_data(stream_id, prefix(body), end_stream=True)
+        deframer = MessageDeframer(self.limits.message_bytes)
+        pending = self.calls[stream_id] = _PendingCall(stream_id, deframer, self.loop.create_future())
+        self.http.send_data(stream_id, length_prefixed(body), end_stream=True)
         self.flush()
-        return calling
+        return pending
 
     def _wake_openers(self) -> None:
         # All of them: each looks again at the peer's limit, and few ever wait.
@@ -208,14 +194,14 @@ def _read_reset(event: StreamReset) -> RpcError:
     if event.ours:
         return RpcError(Status.INTERNAL, f"the server broke HTTP/2: {event.reason}")
     status = _BY_RESET.get(event.code, Status.INTERNAL)
-    return RpcError(status, f"the server reset the call with {name_code(event.code)}")
+    return RpcError(status, f"the server reset the call with {error_name(event.code)}")
 
 
-def _read_status(head: Head) -> RpcError | None:
+def _read_status(head: HeaderList) -> RpcError | None:
     raw = head.get(b"grpc-status")
     if raw is None:
         return RpcError(Status.UNKNOWN, "the server ended the call without a status")
-    text = unquote_text(head.get(b"grpc-message") or b"")
+    text = percent_decode(head.get(b"grpc-message") or b"")
     if raw == b"0":
         return None
     known = raw.isdigit() and len(raw) <= 2 and int(raw) <= Status.UNAUTHENTICATED
@@ -223,10 +209,10 @@ def _read_status(head: Head) -> RpcError | None:
 
 
 class Channel:
-    """A connection to one unix socket. It does not heal: when `closed`, make another."""
+    """A connection to one unix socket. It never reconnects: when `closed`, make another."""
 
-    def __init__(self, link: ClientLink, authority: str) -> None:
-        self._link = link
+    def __init__(self, protocol: ClientProtocol, authority: str) -> None:
+        self._link = protocol
         self._authority = authority
 
     @classmethod
@@ -236,23 +222,23 @@ class Channel:
         """Connects and waits for the server's settings, so that a channel in hand has a gRPC peer behind it."""
         loop = asyncio.get_running_loop()
         bounds = limits or Limits()
-        link: ClientLink | None = None
+        protocol: ClientProtocol | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                _, link = await loop.create_unix_connection(lambda: ClientLink(bounds), path)
-                await link.ready
+                _, protocol = await loop.create_unix_connection(lambda: ClientProtocol(bounds), path)
+                await protocol.ready
         except TimeoutError:
-            _abort(link)
+            _abort(protocol)
             raise RpcError(Status.UNAVAILABLE, f"{path} did not answer within {timeout_s:g} s") from None
         except OSError as error:
             raise RpcError(Status.UNAVAILABLE, f"cannot connect to {path}: {error.strerror or error}") from error
         except RpcError as error:
-            _abort(link)
+            _abort(protocol)
             raise RpcError(Status.UNAVAILABLE, f"{path}: {error.message}") from None
         except asyncio.CancelledError:
-            _abort(link)
+            _abort(protocol)
             raise
-        return cls(link, authority)
+        return cls(protocol, authority)
 
     @property
     def peer(self) -> Peer:
@@ -269,93 +255,48 @@ class Channel:
             async with asyncio.timeout(timeout_s):
                 return await self._unary(method, body, timeout_s)
         except TimeoutError:
-            raise _deadline(method, timeout_s) from None
+            raise RpcError(Status.DEADLINE_EXCEEDED, f"{method.path} did not answer within {timeout_s:g} s") from None
 
     async def _unary(self, method: Method[Req, Resp], body: bytes, timeout_s: float | None) -> Resp:
         block = request_block(method.path, self._authority, timeout_s)
-        calling = await self._ask(block, body)
+        pending = await self._call_once(block, body)
         for pause_s in _REFUSED_PAUSES_S:
-            if not calling.refused:
+            if not pending.refused:
                 break
             await asyncio.sleep(pause_s)
-            calling = await self._ask(block, body)
-        if calling.error is not None:
-            raise calling.error
-        if len(calling.messages) != 1:
-            raise RpcError(Status.INTERNAL, f"{method.path} answered {len(calling.messages)} messages instead of one")
-        return _decode(method, calling.messages[0])
-
-    async def _ask(self, block: bytes, body: bytes) -> _Calling:
-        calling = await self._link.open(block, body)
+            pending = await self._call_once(block, body)
+        if pending.error is not None:
+            raise pending.error
+        if len(pending.messages) != 1:
+            raise RpcError(Status.INTERNAL, f"{method.path} answered {len(pending.messages)} messages instead of one")
         try:
-            while not calling.done:
-                calling.waiter = self._link.loop.create_future()
-                await calling.waiter
-        finally:
-            self._give_up(calling)
-        return calling
+            return decode(method.response, pending.messages[0])
+        except DecodeError as error:
+            raise RpcError(Status.INTERNAL, f"{method.path}: the answer does not decode: {error}") from error
 
-    async def stream(
-        self, method: Method[Req, Resp], request: Req, *, timeout_s: float | None = None
-    ) -> AsyncGenerator[Resp, None]:
-        """The answers as they come. Closing the iterator cancels the call."""
-        link = self._link
-        deadline_s = None if timeout_s is None else link.loop.time() + timeout_s
-        calling: _Calling | None = None
+    async def _call_once(self, block: bytes, body: bytes) -> _PendingCall:
+        pending = await self._link.open(block, body)
         try:
-            async with asyncio.timeout_at(deadline_s):
-                calling = await link.open(request_block(method.path, self._authority, timeout_s), encode(request))
-            while True:
-                async with asyncio.timeout_at(deadline_s):
-                    while not calling.messages and not calling.done:
-                        calling.waiter = link.loop.create_future()
-                        await calling.waiter
-                if not calling.messages:
-                    break
-                message = _decode(method, calling.messages.popleft())
-                if calling.held_bytes and not calling.messages:
-                    link.http.consume(calling.stream_id, calling.held_bytes)
-                    calling.held_bytes = 0
-                    link.flush()
-                yield message
-        except TimeoutError:
-            raise _deadline(method, timeout_s) from None
+            await pending.ended
         finally:
-            if calling is not None:
-                self._give_up(calling)
-        if calling.error is not None:
-            raise calling.error
-
-    def _give_up(self, calling: _Calling) -> None:
-        """Nobody waits any more. If the call is still open, the server learns of it."""
-        if not calling.done:
-            self._link.end(calling, RpcError(Status.CANCELLED, "the caller went away"))
-            self._link.flush()
+            if pending.stream_id in self._link.calls:  # the caller no longer waits: the server is sent a RST_STREAM
+                self._link.end(pending, RpcError(Status.CANCELLED, "the caller went away"))
+                self._link.flush()
+        return pending
 
     async def close(self) -> None:
-        link = self._link
-        if not link.lost:
-            link.why = "the channel is closed"
-            link.http.go_away()
-            link.flush()
-            for calling in list(link.calls.values()):
-                link.end(calling, RpcError(Status.CANCELLED, "the channel was closed"))
-            link.flush()
-            link.transport.close()
-            await link.gone
+        protocol = self._link
+        if not protocol.lost:
+            protocol.close_reason = "the channel is closed"
+            protocol.http.go_away()
+            protocol.flush()
+            for pending in list(protocol.calls.values()):
+                protocol.end(pending, RpcError(Status.CANCELLED, "the channel was closed"))
+            protocol.flush()
+            protocol.transport.close()
+            await protocol.gone
 
 
-def _abort(link: ClientLink | None) -> None:
-    if link is not None:
-        link.transport.abort()
-
-
-def _deadline(method: Method[Req, Resp], timeout_s: float | None) -> RpcError:
-    return RpcError(Status.DEADLINE_EXCEEDED, f"{method.path} did not answer within {timeout_s:g} s")
-
-
-def _decode(method: Method[Req, Resp], body: bytes) -> Resp:
-    try:
-        return decode(method.response, body)
-    except DecodeError as error:
-        raise RpcError(Status.INTERNAL, f"{method.path}: the answer does not decode: {error}") from error
+def _abort(protocol: ClientProtocol | None) -> None:
+    if protocol is not None:
+        protocol.transport.abort()

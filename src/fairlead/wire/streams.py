@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from fairlead.wire.abuse import ProtocolError
 from fairlead.wire.frames import MAX_STREAM_ID, ErrorCode
-from fairlead.wire.patience import ProtocolError
 
 if TYPE_CHECKING:
     from collections import deque
@@ -17,42 +19,25 @@ _REMEMBERED_RESETS = 1024
 _REMEMBERED_GAPS = 16
 
 
-class Stream:
+class Stream(Struct, eq=False):
     """One stream. Both halves close on their own; the stream leaves the table when both have."""
 
-    __slots__ = (
-        "content_length",
-        "credit",
-        "end_queued",
-        "headers_seen",
-        "id",
-        "local_closed",
-        "queue",
-        "queued_bytes",
-        "received_bytes",
-        "recv_window",
-        "remote_closed",
-        "send_window",
-        "tail",
-    )
-
-    def __init__(self, stream_id: int, send_window: int, recv_window: int) -> None:
-        self.id = stream_id
-        self.send_window = send_window
-        self.recv_window = recv_window
-        # Bytes the layer above has taken and the peer has not been told of.
-        self.credit = 0
-        self.local_closed = False
-        self.remote_closed = False
-        # The final header list of the peer's side has come; what follows it can only be DATA or trailers.
-        self.headers_seen = False
-        self.content_length: int | None = None
-        self.received_bytes = 0
-        self.queue: deque[memoryview] | None = None
-        self.queued_bytes = 0
-        # Trailers that wait behind the queue, or the wish to end the stream with the last DATA frame.
-        self.tail: bytes | None = None
-        self.end_queued = False
+    id: int
+    send_window: int
+    recv_window: int
+    # Bytes that the layer above has consumed and no WINDOW_UPDATE has returned yet.
+    credit: int = 0
+    local_closed: bool = False
+    remote_closed: bool = False
+    # The final header list of the peer's side has come; what follows it can only be DATA or trailers.
+    headers_seen: bool = False
+    content_length: int | None = None
+    received_bytes: int = 0
+    queue: deque[memoryview] | None = None
+    queued_bytes: int = 0
+    # Trailers that wait behind the queue, or the wish to end the stream with the last DATA frame.
+    tail: bytes | None = None
+    end_queued: bool = False
 
 
 class StreamTable:
@@ -78,17 +63,17 @@ class StreamTable:
         return self._server and bool(stream_id & 1) and stream_id > self.last_peer_id
 
     def is_idle(self, stream_id: int) -> bool:
-        """Never used by anyone. Numbers of the server's side are always idle: nothing is pushed here."""
+        """Never used. Numbers of the server's side are always idle: nothing is pushed here."""
         if not stream_id & 1:
             return True
         return stream_id > self.last_peer_id if self._server else stream_id >= self.next_id
 
-    def add_ours(self, send_window: int, recv_window: int) -> Stream:
+    def open_local(self, send_window: int, recv_window: int) -> Stream:
         stream = self.open[self.next_id] = Stream(self.next_id, send_window, recv_window)
         self.next_id += 2
         return stream
 
-    def add_theirs(self, stream_id: int, send_window: int, recv_window: int, *, most: int) -> Stream:
+    def open_remote(self, stream_id: int, send_window: int, recv_window: int, *, most: int) -> Stream:
         if stream_id > self.last_peer_id + 2 and self.last_peer_id:
             self._gaps = [*self._gaps[1 - _REMEMBERED_GAPS :], (self.last_peer_id + 2, stream_id)]
         self.last_peer_id = stream_id

@@ -40,14 +40,20 @@ def check_path(path: str | os.PathLike[str]) -> str:
     return text
 
 
-def listen(path: str | os.PathLike[str], *, mode: int = 0o600, backlog: int = 128) -> socket.socket:
+def listen(
+    path: str | os.PathLike[str],
+    *,
+    mode: int = 0o600,
+    backlog: int = 128,
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+) -> socket.socket:
     """A non-blocking listening socket. Replaces a socket file left behind, never a file of another kind."""
     text = check_path(path)
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(text).st_mode):
             raise SocketPathError(f"{text} exists and is not a socket; remove it or choose another path")
         Path(text).unlink()
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_UNIX, kind)
     try:
         sock.setblocking(False)
         with _umask_lock:

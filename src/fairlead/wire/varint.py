@@ -5,7 +5,6 @@ from __future__ import annotations
 # google.protobuf's own bound on nested groups in data it does not know.
 _MAX_GROUP_DEPTH = 100
 MAX_TAG = (1 << 32) - 1
-MASK64 = (1 << 64) - 1
 
 
 class DecodeError(ValueError):

@@ -9,7 +9,7 @@ from tests.clock import FakeClock
 from tests.fuzz.mutate import damage_data, damage_text
 from tests.fuzz.targets import promise
 
-from fairlead.app.opening import open_backends
+from fairlead.app.backends import open_backends
 from fairlead.config.load import build, parse
 from fairlead.model.errors import ConfigError
 

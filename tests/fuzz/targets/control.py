@@ -72,7 +72,7 @@ class ControlTarget:
         self._daemon = Daemon(parse(CONFIG.format(root=self._root), "fuzz"))
         self._task = asyncio.create_task(self._daemon.run())
         async with asyncio.timeout(20):
-            while not self._daemon.supervisor.units:  # noqa: ASYNC110 - the daemon has no event for it
+            while not self._daemon.supervisor.endpoints:  # noqa: ASYNC110 - the daemon has no event for it
                 await asyncio.sleep(0.001)
         self._control: Control = self._daemon.questions.control(
             self._root / "fuzz.sock"

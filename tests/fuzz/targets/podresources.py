@@ -11,49 +11,53 @@ from pathlib import Path
 from tests.fuzz.mutate import damage_bytes
 from tests.fuzz.targets import promise
 from tests.fuzz.wire import Sink
+from tests.unit.wire import podresources_whole as whole
 
-from fairlead.kubelet.podresources import Holdings, Unknown, read_holdings
+from fairlead.fronts.podresources import read_holdings
+from fairlead.model.holdings import Holdings, Unknown
 from fairlead.wire import frames as f
 from fairlead.wire import podresources as pr
-from fairlead.wire.grpc import OK_TRAILERS, RESPONSE_HEAD, prefix
+from fairlead.wire.grpc import OK_TRAILERS, RESPONSE_HEADERS, length_prefixed
 from fairlead.wire.limits import Limits
 from fairlead.wire.proto import DecodeError, decode, encode
 from fairlead.wire.rpc import Channel, RpcError
-from fairlead.wire.rpc_client import ClientLink
+from fairlead.wire.rpc_client import ClientProtocol
 
 IDS = ("GPU-1", "GPU-2::0", "", "é", "x" * 80)
 
 
 def some_answer(rng: random.Random) -> bytes:
-    def devices() -> pr.ContainerDevices:
-        topology = pr.TopologyInfo((pr.NUMANode(rng.choice((0, 1, -1, 1 << 40))),)) if rng.random() < 0.3 else None
-        return pr.ContainerDevices(
+    def devices() -> whole.ContainerDevices:
+        topology = (
+            whole.TopologyInfo((whole.NUMANode(rng.choice((0, 1, -1, 1 << 40))),)) if rng.random() < 0.3 else None
+        )
+        return whole.ContainerDevices(
             resource_name=rng.choice(("nvidia.com/gpu", "", "é/x")),
             device_ids=tuple(rng.choices(IDS, k=rng.randint(0, 4))),
             topology=topology,
         )
 
-    def container() -> pr.ContainerResources:
-        return pr.ContainerResources(
+    def container() -> whole.ContainerResources:
+        return whole.ContainerResources(
             name=rng.choice(("main", "")),
             devices=tuple(devices() for _ in range(rng.randint(0, 3))),
             cpu_ids=tuple(rng.choices((0, 1, 1 << 33), k=rng.randint(0, 3))),
-            memory=(pr.ContainerMemory("hugepages", 1 << 40, None),) if rng.random() < 0.2 else (),
+            memory=(whole.ContainerMemory("hugepages", 1 << 40, None),) if rng.random() < 0.2 else (),
         )
 
     pods = tuple(
-        pr.PodResources("p", "default", tuple(container() for _ in range(rng.randint(0, 2))))
+        whole.PodResources("p", "default", tuple(container() for _ in range(rng.randint(0, 2))))
         for _ in range(rng.randint(0, 3))
     )
-    return encode(pr.ListPodResourcesResponse(pods))
+    return encode(whole.ListPodResourcesResponse(pods))
 
 
 def conversation(rng: random.Random) -> bytes:
     """What the kubelet says on stream 1."""
-    body = prefix(damage_bytes(rng, some_answer(rng)))
+    body = length_prefixed(damage_bytes(rng, some_answer(rng)))
     if rng.random() < 0.1:
         body = damage_bytes(rng, body)
-    out = f.frame(f.HEADERS, f.END_HEADERS, 1, RESPONSE_HEAD) + f.frame(f.DATA, 0, 1, body)
+    out = f.frame(f.HEADERS, f.END_HEADERS, 1, RESPONSE_HEADERS) + f.frame(f.DATA, 0, 1, body)
     if rng.random() < 0.9:
         out += f.frame(f.HEADERS, f.END_HEADERS | f.END_STREAM, 1, OK_TRAILERS)
     return out
@@ -98,18 +102,18 @@ class PodResourcesTarget:
             promise(isinstance(found, (Holdings, Unknown)), "neither an answer nor a reason")
 
     async def _in_memory(self, rng: random.Random) -> None:
-        link = ClientLink(Limits(message_bytes=1 << 20))
-        link.connection_made(Sink())
-        link.data_received(f.settings({}))
-        call = asyncio.ensure_future(Channel(link, "localhost").unary(pr.LIST, pr.ListPodResourcesRequest()))
+        protocol = ClientProtocol(Limits(message_bytes=1 << 20))
+        protocol.connection_made(Sink())
+        protocol.data_received(f.settings({}))
+        call = asyncio.ensure_future(Channel(protocol, "localhost").unary(pr.LIST, pr.ListPodResourcesRequest()))
         await asyncio.sleep(0)
-        link.data_received(conversation(rng))
-        link.connection_lost(None)
+        protocol.data_received(conversation(rng))
+        protocol.connection_lost(None)
         try:
             await call
         except RpcError as error:
             promise(error.message, "an error says nothing")
-        promise(not link.calls, "a call outlived its connection")
+        promise(not protocol.calls, "a call outlived its connection")
 
     async def stop(self) -> None:
         self._server.close()

@@ -17,25 +17,27 @@ from tests.fuzz.mutate import damage_bytes
 from tests.fuzz.targets import promise
 from tests.fuzz.wire import Sink
 
-from fairlead.kubelet.caller import Caller
-from fairlead.kubelet.service import Offer, Outfit, Service, make_offer
-from fairlead.kubelet.sockets import SocketWatch
-from fairlead.kubelet.unit import Place, Unit
+from fairlead.engine.allocator import Allocator
+from fairlead.fronts.deviceplugin.caller import Caller
+from fairlead.fronts.deviceplugin.encoding import DeviceList, make_device_list
+from fairlead.fronts.deviceplugin.endpoint import Endpoint, EndpointContext
+from fairlead.fronts.deviceplugin.service import Service
+from fairlead.fronts.sockets import SocketWatch
+from fairlead.kit.latest import Latest
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import BackendError
 from fairlead.model.health import Cause, CauseKind, Condition, Health
-from fairlead.model.inventory import Inventory, Links
-from fairlead.model.latest import Latest
+from fairlead.model.inventory import Conditions, Inventory, Links
 from fairlead.model.names import DeviceId, ResourceName, SlotId
-from fairlead.model.resource import Resource, Slot, Strategy
+from fairlead.model.resource import Resource, Slot, Strategy, Terms
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire import frames as f
 from fairlead.wire import pluginregistration as pr
-from fairlead.wire.grpc import prefix, request_block
+from fairlead.wire.grpc import length_prefixed, request_block
 from fairlead.wire.proto import DecodeError, decode, encode
 from fairlead.wire.rpc import Method, Server, Status
-from fairlead.wire.serving import ServerLink
+from fairlead.wire.server_protocol import ServerProtocol
 
 NAME = ResourceName("example.com/gpu")
 # OK, and what we say when we mean no. INTERNAL: does not decode, or preparing failed.
@@ -55,7 +57,7 @@ METHODS: tuple[Method[Any, Any], ...] = (
 )
 
 
-def some_resource(rng: random.Random) -> Resource:
+def some_resource(rng: random.Random) -> tuple[Resource, Conditions, bool]:
     count, replicas = rng.randint(1, 6), rng.choice((1, 1, 3))
     devices = tuple(Device(DeviceId(f"gpu{n}"), numa_nodes=(n % 2,)) for n in range(count))
     scores = {(one.id, other.id): rng.randrange(50) for one in devices for other in devices if one.id < other.id}
@@ -66,7 +68,8 @@ def some_resource(rng: random.Random) -> Resource:
     sick = Condition(Health.UNHEALTHY, Cause("ecc", CauseKind.PERMANENT), 1.0)
     conditions = {device.id: sick for device in devices if rng.random() < 0.2}
     strategy = rng.choice(list(Strategy))
-    return Resource(NAME, slots, Inventory(devices, Links(scores), conditions), strategy, prepare=rng.random() < 0.5)
+    resource = Resource(NAME, slots, Inventory(devices, Links(scores)), Terms(strategy=strategy))
+    return resource, Conditions(conditions), rng.random() < 0.5
 
 
 def _edits(resource: Resource, grant: Grant) -> Edits:
@@ -84,26 +87,26 @@ class RpcTarget:
     async def start(self) -> None:
         self.unexpected: list[str] = []
         self.streams = 0
-        self.links: weakref.WeakSet[ServerLink] = weakref.WeakSet()
+        self.protocols: weakref.WeakSet[ServerProtocol] = weakref.WeakSet()
         self._resource: Resource | None = None
 
     def _begin(self, rng: random.Random) -> None:
         """Another resource: a new server, as a unit makes one."""
-        self._resource = some_resource(rng)
+        self._resource, self._conditions, prepares = some_resource(rng)
         clock = FakeClock()
-        outfit = Outfit(_edits, _prepare)
+        allocator = Allocator(_edits, _prepare, lambda *_args, **_keys: None, prepares=lambda _resource: prepares)
         directory = Path("/nowhere")
-        place = Place(
+        place = EndpointContext(
             directory=directory,
             kubelet_socket=None,
             watch=SocketWatch(directory, clock),
             clock=clock,
             record=lambda *_args, **_keys: None,
         )
-        self._unit = Unit(self._resource, outfit, place)
-        self._offers: Latest[Offer] = Latest(make_offer(self._resource))
+        self._unit = Endpoint(self._resource, self._conditions, allocator, place)
+        self.device_lists: Latest[DeviceList] = Latest(make_device_list(self._resource, self._conditions))
         caller = Caller(self._on_stream)
-        service = Service(self._offers, outfit, lambda *_args, **_keys: None, caller)
+        service = Service(self.device_lists, allocator, lambda *_args, **_keys: None, caller)
         handlers = {**service.handlers(), **self._unit._watched_handlers(caller)}
         self._server = Server(handlers, on_error=lambda path, error: self.unexpected.append(f"{path}: {error!r}"))
 
@@ -115,10 +118,10 @@ class RpcTarget:
             self._begin(rng)
         resource = self._resource
         assert resource is not None
-        link, sink = ServerLink(self._server), Sink()
-        self.links.add(link)
-        link.connection_made(sink)
-        link.data_received(f.PREFACE + f.settings({}))
+        protocol, sink = ServerProtocol(self._server), Sink()
+        self.protocols.add(protocol)
+        protocol.connection_made(sink)
+        protocol.data_received(f.PREFACE + f.settings({}))
         client = _Reader()
         for number in range(rng.randint(1, 3)):
             stream = 2 * number + 1
@@ -127,16 +130,17 @@ class RpcTarget:
             if rng.random() < 0.3:
                 body = damage_bytes(rng, body)
             block = request_block(method.path, "localhost", None)
-            link.data_received(
-                f.frame(f.HEADERS, f.END_HEADERS, stream, block) + f.frame(f.DATA, f.END_STREAM, stream, prefix(body))
+            protocol.data_received(
+                f.frame(f.HEADERS, f.END_HEADERS, stream, block)
+                + f.frame(f.DATA, f.END_STREAM, stream, length_prefixed(body))
             )
             for _ in range(4):  # a handler that takes a turn or two
                 await asyncio.sleep(0)
             client.feed(bytes(sink.written))
             sink.written.clear()
             self._judge(method, body, client, stream, resource)
-        link.connection_lost(None)
-        promise(not link.calls, "a call outlived its connection")
+        protocol.connection_lost(None)
+        promise(not protocol.calls, "a call outlived its connection")
         promise(not self.unexpected, f"a handler raised: {self.unexpected[:1]}")
 
     def _message(self, rng: random.Random, method: Method[Any, Any], resource: Resource) -> Any:
@@ -173,7 +177,7 @@ class RpcTarget:
             promise(status in {Status.INTERNAL, Status.UNIMPLEMENTED}, f"{method.path}: nonsense got {status.name}")
             return
         if method is dp.ALLOCATE:
-            promise(status is _expected(resource, request), f"Allocate {request}: {status.name}")
+            promise(status is _expected(resource, self._conditions, request), f"Allocate {request}: {status.name}")
         elif method is dp.GET_PREFERRED_ALLOCATION:
             promise(status is Status.OK, f"a preference got {status.name}")
             _judge_preference(request, decode(method.response, answer[0]))
@@ -185,7 +189,7 @@ class RpcTarget:
         promise(not self.streams, f"{self.streams} streams are still counted")
 
 
-def _expected(resource: Resource, request: dp.AllocateRequest) -> Status:
+def _expected(resource: Resource, conditions: Conditions, request: dp.AllocateRequest) -> Status:
     """What Allocate must say, by the rule itself."""
     if not request.container_requests:
         return Status.INVALID_ARGUMENT
@@ -194,7 +198,7 @@ def _expected(resource: Resource, request: dp.AllocateRequest) -> Status:
         known = resource.by_id
         if not ids or len(set(ids)) < len(ids) or any(SlotId(slot) not in known for slot in ids):
             return Status.INVALID_ARGUMENT
-        if not all(resource.usable(known[SlotId(slot)]) for slot in ids):
+        if not all(known[SlotId(slot)].usable(conditions) for slot in ids):
             return Status.FAILED_PRECONDITION
     return Status.OK
 

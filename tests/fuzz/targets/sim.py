@@ -62,7 +62,7 @@ class SimTarget:
                 promise(backend.steer(order if isinstance(order, dict) else {"do": order}), "an order says nothing")
             except UsageError as error:
                 promise(str(error), "an error says nothing")
-        if backend._world.scan_takes_s:
+        if backend._hardware.scan_takes_s:
             return
         try:
             found = await backend.discover()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.node.rig.places import CERTS, HOST, NODE
+from tests.node.rig.places import API_IN_PODS, CERTS, HOST, NODE
 from tests.node.rig.steps import NodeFailedError
 
 # Who it is for the API server: common name, and the organisation that RBAC reads as a group.
@@ -23,7 +23,7 @@ KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 def make() -> None:
     ca = ["-CA", file("ca", "crt"), "-CAkey", file("ca", "key")]
     _request("ca", "/CN=fairlead-node", ["-addext", "keyUsage=critical,keyCertSign,cRLSign"])
-    names = f"subjectAltName=IP:{HOST},DNS:localhost,DNS:kubernetes.default.svc"
+    names = f"subjectAltName=IP:{HOST},IP:{API_IN_PODS},DNS:localhost,DNS:kubernetes.default.svc"
     _request("apiserver", "/CN=kube-apiserver", [*ca, "-addext", names, *_leaf("serverAuth")])
     for name, subject in CLIENTS.items():
         _request(name, subject, [*ca, *_leaf("clientAuth")])

@@ -29,6 +29,8 @@ class Image:
     layers: tuple[bytes, ...]  # each a tar
     command: Sequence[str]
     env: dict[str, str] = field(default_factory=lambda: {"PATH": "/bin"})
+    entrypoint: Sequence[str] = ()
+    user: str = ""
 
 
 def make_own() -> None:
@@ -70,7 +72,12 @@ def _write(archive: Path, images: Sequence[Image]) -> None:
         config = {
             "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
             "os": "linux",
-            "config": {"Cmd": list(image.command), "Env": [f"{key}={value}" for key, value in image.env.items()]},
+            "config": {
+                "User": image.user,
+                "Env": [f"{key}={value}" for key, value in image.env.items()],
+                "Entrypoint": list(image.entrypoint),
+                "Cmd": list(image.command),
+            },
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
         }
         text = json.dumps(config).encode()

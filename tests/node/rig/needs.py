@@ -16,7 +16,7 @@ PACKAGES = {
     "containernetworking-plugins": Path("/usr/lib/cni/ptp"),
     "busybox-static": Path("/bin/busybox"),
 }
-TOOLS = ("openssl", "mount", "unshare", "nsenter")
+TOOLS = ("ip", "openssl", "mount", "unshare", "nsenter")
 HIERARCHIES = ("cpu", "cpuacct", "cpuset", "memory")  # what a kubelet asks of cgroup v1
 
 

@@ -29,6 +29,7 @@ PODS = STATE / "pods"  # what containers print
 CERTS = STATE / "certs"
 CONFIG = STATE / "config"
 CNI = STATE / "cni"
+VENDOR_RUNTIME = STATE / "vendor-runtime"  # a program that a test may put there; see tests/node/vendor.py
 RUN = STATE / "run"
 CONTAINERD = RUN / "containerd.sock"
 KUBECONFIG = CONFIG / "admin.kubeconfig"
@@ -45,7 +46,8 @@ HOST = "127.0.0.1"
 PORTS_FILE = STATE / "ports.json"
 CHOICE = range(20000, 32000)  # below those that the system lends to whoever connects
 PODS_RANGE = f"10.213.{_KEY % 256}.0/24"
-SERVICES_RANGE = "10.214.0.0/24"
+SERVICES_RANGE = f"10.214.{_KEY % 256}.0/24"
+API_IN_PODS = f"10.214.{_KEY % 256}.1"  # the API server's, by the Service that every cluster has; see door.py
 
 # Names without a registry: nothing is ever pulled.
 IMAGE = "localhost/fairlead-node/busybox:1"

@@ -16,7 +16,9 @@ from tests.node.rig.places import (
     PODS,
     PODS_RANGE,
     RUN,
+    SERVICES_RANGE,
     STATE,
+    VENDOR_RUNTIME,
     api_address,
     ports,
 )
@@ -44,6 +46,7 @@ def _json(file: Path, content: dict[str, Any]) -> None:
 
 def _containerd(shim: Path) -> str:
     # restrict_oom_score_adj: without CAP_SYS_RESOURCE every sandbox would fail.
+    # nvidia: the name that NVIDIA's documents give its runtime. What it is here, tests/node/vendor.py says.
     return f"""\
 version = 3
 root = "{STATE}/containerd"
@@ -67,13 +70,22 @@ runtime_path = "{shim}"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
 SystemdCgroup = false
 Root = "{RUN}/runc"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+runtime_path = "{shim}"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia.options]
+SystemdCgroup = false
+Root = "{RUN}/runc"
+BinaryName = "{VENDOR_RUNTIME}"
 [plugins.'io.containerd.internal.v1.opt']
 path = "{STATE}/opt"
 """
 
 
 def _network() -> dict[str, Any]:
-    addresses = {"type": "host-local", "ranges": [[{"subnet": PODS_RANGE}]], "dataDir": str(STATE / "addresses")}
+    addresses: dict[str, Any] = {"type": "host-local", "dataDir": str(STATE / "addresses")}
+    # Pods have a way to the addresses of Services, and to no others.
+    addresses |= {"ranges": [[{"subnet": PODS_RANGE}]], "routes": [{"dst": SERVICES_RANGE}]}
     return {"cniVersion": "1.0.0", "name": NAME, "plugins": [{"type": "ptp", "ipam": addresses}]}
 
 

@@ -13,7 +13,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from tests.node.rig import groups, house, process
+from tests.node.rig import door, groups, house, process
 from tests.node.rig.images import SPACE
 from tests.node.rig.places import CONTAINERD, MARK, PIDS, PODS_RANGE, STATE
 from tests.node.rig.steps import NodeFailedError, until
@@ -39,6 +39,7 @@ def remove_sandboxes(ctr: Path) -> None:
 
 def sweep() -> None:
     """What is left when every process of ours has been asked to end."""
+    door.remove_address()
     house.clear()
     for pid in groups.members():
         with suppress(ProcessLookupError):
@@ -71,6 +72,7 @@ def leftovers() -> list[str]:
     found += [f"mount {mount}" for mount in mounts()]
     found += [f"cgroup {group}" for group in groups.found()]
     found += [f"route to {address}, so a network namespace" for address in routes()]
+    found += ["the address of the API server for pods"] if door.has_address() else []
     return found
 
 

@@ -42,7 +42,7 @@ def judge(theirs: Result, ours: Result, seen: Seen) -> Verdict:
         resource = seen.resources.get(name)
         slots = [device["ID"] for device in mine.devices or ()]
         links = resource.inventory.links if resource else NO_LINKS
-        offered = Offered(name, slots, links, packed=resource is not None and resource.strategy is Strategy.PACK)
+        offered = Offered(name, slots, links, packed=resource is not None and resource.terms.strategy is Strategy.PACK)
         for theirs_one, ours_one in zip(recorded.allocate or (), mine.allocate or (), strict=True):
             judge_allocation(verdict, offered, theirs_one, ours_one.response, str(ours_one.error))
         for theirs_two, ours_two in zip(recorded.preferred or (), mine.preferred or (), strict=True):

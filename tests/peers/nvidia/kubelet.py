@@ -23,6 +23,7 @@ from fairlead.standin.plugin import open_channel
 from fairlead.standin.servers import Socket, registration_service
 
 PATIENCE_S = 30.0
+DIAL_S = 10.0
 _SERVICE = "/v1beta1.DevicePlugin/"
 
 
@@ -56,6 +57,9 @@ class Followed:
             response_deserializer=dp.ListAndWatchResponse.FromString,
         )
         try:
+            # As the kubelet: it dials until the plugin answers, for up to 10 s.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.channel.channel_ready(), DIAL_S)
             self.options = await self.ask("GetDevicePluginOptions", dp.Empty(), dp.DevicePluginOptions)
             async for message in watch(dp.Empty()):
                 self.lists.append(message)

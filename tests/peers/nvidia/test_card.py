@@ -12,6 +12,7 @@ pytestmark = [
     pytest.mark.conformance,
     pytest.mark.go,
     pytest.mark.timeout(900),
+    pytest.mark.xdist_group("private-mount"),  # one mount point, and tests that look whether it is gone
     pytest.mark.skipif(needs_root() is not None, reason=str(needs_root())),
 ]
 

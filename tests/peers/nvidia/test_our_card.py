@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.standin.conformance import SCENARIOS, Command, Patience, run
-from fairlead.standin.conformance.card import Mark
+from fairlead.standin.conformance import SCENARIOS, Command, Timeouts, run
+from fairlead.standin.conformance.card import Outcome
 from tests.nvml import Driver, gpus
 from tests.peers.nvidia.place import PLUGINS, needs_root, placed
 from tests.peers.nvidia.programs import our_plugin
@@ -25,6 +25,8 @@ async def test_every_scenario_passes() -> None:
         words = place.command(program.words, plugins="{dir}")
         # Its directory has another name in there.
         variables = {**program.env, "KUBELET_SOCKET": f"{PLUGINS}/kubelet.sock", "FAIRLEAD_PLUGIN_DIR": PLUGINS}
-        card = await run(Command(tuple(words), variables=variables), SCENARIOS, patience=Patience.of(PATIENCE_S))
-    assert {one.scenario.id: one.reason for one in card.results if one.mark not in {Mark.PASS, Mark.SKIP}} == {}
+        card = await run(Command(tuple(words), variables=variables), SCENARIOS, timeouts=Timeouts.of(PATIENCE_S))
+    assert {
+        one.scenario.id: one.reason for one in card.results if one.outcome not in {Outcome.PASS, Outcome.SKIP}
+    } == {}
     assert card.conforms

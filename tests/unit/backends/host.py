@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tests.clock import FakeClock
+from tests.unit.backends.sink import Notes
 
 from fairlead.backends.paths import PathsBackend
-from fairlead.backends.paths.host import HostRoot
+from fairlead.backends.paths.presets import options_of
 from fairlead.backends.paths.scan import Scanner
-from fairlead.backends.paths.spec import Options
-from fairlead.backends.strict import convert
+from fairlead.kit.hostroot import HostRoot
 from fairlead.model.device import Device
+from fairlead.model.health import Cause
 from fairlead.model.ports import Clock
 
 
@@ -29,7 +33,7 @@ class Host(HostRoot):
         state = super().stat(real)
         if state is None or not stat.S_ISREG(state.st_mode):
             return state
-        kind, _, number = Path(self.outside(real)).read_text().partition(" ")
+        kind, _, number = Path(self.outside(real)).read_text(errors="replace").partition(" ")
         if kind not in {"char", "block"}:
             return state
         major, minor = number.split(":")
@@ -51,7 +55,7 @@ class Host(HostRoot):
 
 
 def backend(host: Host, *entries: dict[str, Any], clock: Clock | None = None) -> PathsBackend:
-    options = convert({"devices": list(entries)}, Options, "paths")
+    options = options_of({"devices": list(entries)})
     return PathsBackend(Scanner(options.devices, host), clock or FakeClock(), poll_s=options.poll)
 
 
@@ -59,4 +63,23 @@ async def scan(paths: PathsBackend) -> dict[str, Device]:
     try:
         return {device.id: device for device in (await paths.discover()).devices}
     finally:
+        await paths.close()
+
+
+async def probe(paths: PathsBackend, device: Device) -> Cause | None:
+    return (await paths.probe_all([device]))[device.id]
+
+
+@asynccontextmanager
+async def watching(paths: PathsBackend) -> AsyncIterator[Notes]:
+    """What the backend reports while it watches, after a first scan."""
+    notes = Notes()
+    await paths.discover()
+    task = asyncio.create_task(paths.watch(notes))
+    try:
+        yield notes
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
         await paths.close()

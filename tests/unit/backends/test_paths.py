@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.clock import FakeClock
-from tests.unit.backends.host import Host, backend, scan
+from tests.unit.backends.host import Host, backend, probe, scan
 
 from fairlead.backends.paths import PathsBackend, open_backend
+from fairlead.backends.paths.presets import options_of
 from fairlead.backends.paths.scan import Scanner
 from fairlead.model.device import Device, DeviceNode
 from fairlead.model.edits import Grant, Mount
+from fairlead.model.errors import ConfigError
 from fairlead.model.names import ResourceName
-from fairlead.model.ports import Backend, Closes, EditsGrants, Probes, Watches
+from fairlead.model.ports import Backend, Closes, EditsGrants, ProbesAll, Watches
 
 
 @pytest.fixture
@@ -31,13 +34,13 @@ async def test_it_finds_true_device_nodes_of_this_host() -> None:
         ("null", (DeviceNode("/dev/null"),)),
         ("zero", (DeviceNode("/dev/zero"),)),
     ]
-    assert await paths.probe(found[0]) is None
+    assert await probe(paths, found[0]) is None
     await paths.close()
 
 
 def test_it_has_the_ports_it_serves(host: Host) -> None:
     paths = backend(host)
-    for port in (Backend, Watches, Probes, EditsGrants, Closes):
+    for port in (Backend, Watches, ProbesAll, EditsGrants, Closes):
         assert isinstance(paths, port)
 
 
@@ -157,11 +160,37 @@ async def test_where_names_cannot_collide_an_id_is_the_plain_name(host: Host) ->
     assert [device.id for device in found] == ["card0", "disk0"]
 
 
+@pytest.mark.parametrize(
+    ("entry", "paths"),
+    [
+        ({"name": "serial", "paths": ["/dev/ttyS*"]}, ["/dev/ttyS0", "/dev/ttyS1"]),
+        ({"name": "{dir}", "paths": ["/dev/x/a", "/dev/x/b"], "optional": True}, ["/dev/x/a", "/dev/x/b"]),
+        ({"name": "{dir}-{name}", "paths": ["/dev/*/x/n"]}, ["/dev/a/x/n", "/dev/b/x/n"]),
+        ({"paths": ["/dev/a*"]}, ["/dev/a b", "/dev/a+b"]),
+    ],
+)
+async def test_an_id_stays_with_its_path_when_another_of_the_same_name_leaves_and_the_daemon_restarts(
+    host: Host, entry: dict[str, Any], paths: list[str]
+) -> None:
+    for minor, path in enumerate(paths):
+        host.put(path, f"char 4:{minor}")
+    both = await scan(backend(host, entry))
+    host.drop(paths[0])
+    ((left, device),) = (await scan(backend(host, entry))).items()
+    assert both[left] == device
+
+
+def test_two_groups_with_one_name_are_refused() -> None:
+    group = {"name": "sound", "group": True, "paths": ["/dev/null"]}
+    with pytest.raises(ConfigError, match=r"devices\[1\].name: 'sound' is the name of two groups"):
+        options_of({"devices": [group, group]})
+
+
 async def test_ids_may_be_patterns_and_always_fit(host: Host) -> None:
     host.put("/dev/bus one/" + "x" * 80)
     host.put("/dev/bus one/y", "char 1:5")
     found = list(await scan(backend(host, {"name": "{dir}/{name}", "paths": ["/dev/*/*"]})))
-    assert found[1] == "bus-one-y"
+    assert found[1].startswith("bus-one-y-")  # "bus+one/y" would have the same name
     assert len(found[0]) == 63
 
 

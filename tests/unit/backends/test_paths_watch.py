@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.clock import FakeClock, settle
-from tests.unit.backends.host import Host, backend, scan
+from tests.unit.backends.host import Host, backend, probe, scan, watching
 from tests.unit.backends.sink import Notes
 
-from fairlead.backends.paths import PathsBackend, open_backend
+from fairlead.backends.paths import open_backend
 from fairlead.backends.paths.scan import Scanner
-from fairlead.model.clock import SystemClock
+from fairlead.kit.clock import SystemClock
+from fairlead.kit.text import is_encodable
 from fairlead.model.device import Device
 from fairlead.model.errors import BackendError, ConfigError
 from fairlead.model.health import CauseKind
-from fairlead.model.text import is_encodable
 
 
 @pytest.fixture
@@ -33,11 +32,11 @@ async def test_a_named_path_that_is_missing_is_listed_and_unhealthy_until_it_is_
     paths = backend(host, {"paths": ["/dev/scope"]}, {"paths": ["/dev/maybe"], "optional": True})
     device = (await paths.discover()).devices[0]
     assert [device.id for device in (await paths.discover()).devices] == ["scope"]
-    cause = await paths.probe(device)
+    cause = await probe(paths, device)
     assert cause is not None
     assert (cause.code, cause.kind, cause.message) == ("missing-path", CauseKind.TRANSIENT, "/dev/scope is missing")
     host.put("/dev/scope")
-    assert await paths.probe(device) is None
+    assert await probe(paths, device) is None
     await paths.close()
 
 
@@ -45,7 +44,7 @@ async def test_a_named_path_of_the_wrong_kind_is_listed_and_unhealthy(host: Host
     host.put("/dev/scope", "just text")
     paths = backend(host, {"paths": ["/dev/scope"]})
     device = (await paths.discover()).devices[0]
-    assert str(await paths.probe(device)) == "wrong-path: /dev/scope is a file, not a device"
+    assert str(await probe(paths, device)) == "wrong-path: /dev/scope is a file, not a device"
     await paths.close()
 
 
@@ -54,7 +53,7 @@ async def test_a_group_with_a_part_missing_is_unhealthy_or_not_listed_when_optio
     group = {"name": "pair", "group": True, "paths": ["/dev/a", "/dev/b*"]}
     paths = backend(host, group)
     device = (await paths.discover()).devices[0]
-    assert str(await paths.probe(device)) == "missing-path: /dev/b* is missing"
+    assert str(await probe(paths, device)) == "missing-path: /dev/b* is missing"
     await paths.close()
     assert await scan(backend(host, {**group, "optional": True})) == {}
     host.put("/dev/b1", "char 1:5")
@@ -65,31 +64,17 @@ async def test_a_probe_tells_what_has_gone_and_what_has_changed(host: Host) -> N
     host.put("/dev/ttyUSB0", "char 188:0")
     paths = backend(host, {"paths": ["/dev/ttyUSB*"]})
     device = (await paths.discover()).devices[0]
-    assert await paths.probe(device) is None
+    assert await probe(paths, device) is None
     host.put("/dev/ttyUSB0", "char 188:1")
-    assert str(await paths.probe(device)) == (
+    assert str(await probe(paths, device)) == (
         "changed-path: /dev/ttyUSB0 was a device char 188:0 and is a device char 188:1"
     )
     host.drop("/dev/ttyUSB0")
-    assert str(await paths.probe(device)) == "missing-path: /dev/ttyUSB0 is missing"
+    assert str(await probe(paths, device)) == "missing-path: /dev/ttyUSB0 is missing"
     await paths.discover()
-    assert str(await paths.probe(device)) == "missing-path: /dev/ttyUSB0 is missing"
-    assert await paths.probe(Device(device.model)) is None
+    assert str(await probe(paths, device)) == "missing-path: /dev/ttyUSB0 is missing"
+    assert await probe(paths, Device(device.model)) is None
     await paths.close()
-
-
-@asynccontextmanager
-async def watching(paths: PathsBackend) -> AsyncIterator[Notes]:
-    notes = Notes()
-    await paths.discover()
-    task = asyncio.create_task(paths.watch(notes))
-    try:
-        yield notes
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await paths.close()
 
 
 async def test_a_device_that_comes_or_goes_is_told_by_events(host: Host) -> None:
@@ -114,7 +99,7 @@ async def test_a_device_that_comes_or_goes_is_told_by_events(host: Host) -> None
 @pytest.fixture
 def eventless(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that gives no notices."""
-    monkeypatch.setattr("fairlead.backends.notices.Notices._open", lambda *_: None)
+    monkeypatch.setattr("fairlead.kit.notices.Notices._open", lambda *_: None)
 
 
 @pytest.mark.usefixtures("eventless")
@@ -220,7 +205,7 @@ async def test_a_name_that_is_not_utf8_is_listed_and_unhealthy(host: Host) -> No
     paths = backend(host, {"paths": ["/dev/nic*"]})
     devices = (await paths.discover()).devices
     assert all(is_encodable(repr(device)) for device in devices)
-    causes = {device.id: str(await paths.probe(device)) for device in devices}
+    causes = {device.id: str(await probe(paths, device)) for device in devices}
     odd = r"odd-path: /dev/nic\xff is not UTF-8, and the kubelet takes no other path. Rename it"
     assert causes == {"nic0": "None", "nic1": odd}  # one thing under two names is offered once
     await paths.close()

@@ -66,12 +66,20 @@ def test_a_backend_of_others_gets_its_options_and_the_clock() -> None:
 
 def test_every_kind_is_listed_once() -> None:
     kinds = [kind for kind in registry.kinds() if kind != "drill"]  # the campaign's, if it ran in this process
-    assert kinds == ["Foreign", "absent", "broken", "burst", "leave", "nothing", "nvidia", "paths", "refuse", "sim"]
+    own = {"amd", "nvidia", "paths", "sim"}
+    assert kinds == sorted({"Foreign", "absent", "broken", "burst", "leave", "nothing", "refuse"} | own)
 
 
 def test_an_unknown_kind_is_refused_with_a_guess_and_the_list() -> None:
     with pytest.raises(UsageError, match=r"no backend of the kind 'path'; did you mean 'paths'\? Known: .*paths.*sim"):
         registry.open("path", {}, FakeClock())
+
+
+def test_a_kind_that_two_packages_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = [metadata.EntryPoint("leds", f"{package}:open_backend", registry.ENTRY_POINTS) for package in "ab"]
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group: twice)
+    with pytest.raises(UsageError, match="several packages have a backend of the kind 'leds': a:open_backend, b:open"):
+        registry.open("leds", {}, FakeClock())
 
 
 def test_a_mistake_in_the_options_comes_through() -> None:
@@ -96,7 +104,7 @@ def test_a_backend_that_does_not_open_is_named(kind: str, message: str) -> None:
 
 def test_opening_a_simulated_fleet_loads_nothing_it_does_not_need() -> None:
     code = (
-        "import sys; from fairlead.backends import registry; from fairlead.model.clock import SystemClock\n"
+        "import sys; from fairlead.backends import registry; from fairlead.kit.clock import SystemClock\n"
         "import fairlead.backends.sim; assert 'yaml' not in sys.modules\n"
         "registry.open('sim', {'fleet': {'devices': [{}]}}, SystemClock())\n"
         "print([name for name in ('yaml', 'difflib', 'importlib.metadata', 'importlib.resources', 'asyncinotify')"

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.amd import machines
+from tests.amd.tree import scratch
 from tests.clock import FakeClock
+from tests.unit.backends.amd.trees import scan as scan_amd
 
 from fairlead.backends.sim import SimBackend, fleets, open_backend
 from fairlead.model.errors import ConfigError
 from fairlead.model.inventory import Findings
 from fairlead.model.names import parse_slot_id
+
+AMD = {
+    "mi210x8": machines.mi210(),
+    "mi300x8": machines.mi300x(),
+    "mi300x8-cpx": machines.mi300x("CPX", "NPS4"),
+    "mi308x8-cpx": machines.mi308(),
+    "mi300x-vm": machines.virtual(),
+    "vega2": machines.vegas(),
+}
 
 
 def backend(**options: Any) -> SimBackend:
@@ -29,7 +42,8 @@ def score(findings: Findings, one: int, other: int) -> int:
 
 async def test_every_ready_made_fleet_opens_and_has_a_description() -> None:
     infos = fleets()
-    assert {info.name for info in infos} == {"h100x8", "dgx1v", "pcie16", "mi210x4", "mixed", "small"}
+    others = {"h100x8", "dgx1v", "pcie16", "mi210x4", "mixed", "small"}
+    assert {info.name for info in infos} == others | AMD.keys()
     for info in infos:
         found = (await backend(fleet=info.name).discover()).devices
         assert len(found) == info.devices == len({device.id for device in found})
@@ -70,6 +84,31 @@ async def test_dgx1v_adds_nvlinks_to_the_bus() -> None:
 async def test_pcie16_is_a_tree_of_two_levels_on_two_sockets() -> None:
     found = await backend(fleet="pcie16").discover()
     assert [score(found, 0, other) for other in (1, 2, 4, 8)] == [50, 40, 30, 10]
+
+
+@pytest.mark.parametrize("name", AMD)
+async def test_amd_machines_are_as_the_amd_backend_finds_them(name: str) -> None:
+    with scratch() as root:
+        true = await scan_amd(root, AMD[name])
+    made = await backend(fleet=name).discover()
+    assert _facts(made) == _facts(true)
+    assert Counter(score for _, score in made.links.items()) == Counter(score for _, score in true.links.items())
+    pci = {device.id for device in true.devices if device.id == device.pci_address}
+    assert pci <= {device.id for device in made.devices}
+    assert all(re.fullmatch(r"amdgpu_xcp_\d+", device.id) for device in made.devices if device.id not in pci)
+
+
+def _facts(found: Findings) -> list[tuple[object, ...]]:
+    told = ("kind", "gfx", "profile", "computePartition", "memoryPartition")
+    return [
+        (
+            device.pci_address,
+            device.numa_nodes,
+            device.model.split(" cpx_")[0],
+            *(device.attributes.get(name) for name in told),
+        )
+        for device in sorted(found.devices, key=lambda device: device.pci_address)
+    ]
 
 
 async def test_mi210x4_has_two_pairs_and_ids_as_the_driver_names_them() -> None:

@@ -51,6 +51,22 @@ def test_plan_of_an_oversize_list_ends_with_one_and_the_arithmetic(tmp_path: Pat
     assert "4,194,304" in result.stdout
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'backends: [{kind: sim}]\nrules: [{resource: nvidia.com/gpu, match: {model: "*A100*"}}]\n',
+        'backends: [{kind: paths, devices: [{name: x, paths: ["/dev/nowhere*"]}]}]\nrules: [{resource: a.io/x}]\n',
+    ],
+    ids=["no rule matches", "no device"],
+)
+def test_plan_of_nothing_ends_with_one(tmp_path: Path, text: str):
+    path = tmp_path / "f.yaml"
+    path.write_text(text)
+    result = run("plan", "--config", str(path))
+    assert result.exit_code == 1
+    assert "nothing would be offered" in result.stdout
+
+
 def test_plan_tells_of_a_unit_that_had_to_grow(tmp_path: Path):
     path = tmp_path / "f.yaml"
     memory = '{unit: 1MiB, grow: true, ids: "fakeID---{index}---{n}"}'
@@ -111,7 +127,7 @@ def test_config_schema_is_json_and_explain_explains():
     assert json.loads(run("config", "schema").stdout)["title"] == "Fairlead configuration"
     assert "aligned" in run("config", "explain", "rules.placement").stdout
     keys = [row["key"] for row in answer("config", "explain", "scan")]
-    assert keys == ["scan", "scan.interval", "scan.deadline", "scan.required"]
+    assert keys == ["scan", "scan.interval", "scan.deadline", "scan.required", "scan.remember"]
     assert run("config", "explain", "nope").exit_code == 2
 
 

@@ -13,7 +13,7 @@ import yaml
 from fairlead._version import __version__
 from fairlead.cli import DIALECTS
 from fairlead.config.spec import StatusSpec
-from fairlead.dialects.order import own_flags
+from fairlead.dialects.invocation import common_flags
 
 PATIENCE_S = 60
 SHARING = ("doslab", "gpushare", "volcano")
@@ -37,7 +37,7 @@ def test_all_are_listed():
 
 @pytest.mark.parametrize("word", DIALECTS)
 def test_its_socket_is_where_status_looks(word: str):
-    socket = next(str(flag.default) for flag in own_flags(word, "it") if flag.name == "status-socket")
+    socket = next(str(flag.default) for flag in common_flags(word, "it") if flag.name == "status-socket")
     assert Path(socket).parent == Path(StatusSpec().socket).parent
     assert socket.endswith(".sock")
 
@@ -85,9 +85,9 @@ def test_a_token_is_told_to_nobody(word: str, args: tuple[str, ...], tmp_path: P
     """The daemon writes its command line into its lock, for whoever starts a second one."""
     script = f"""
 import sys
-from fairlead.app.daemon import Daemon, _command
+from fairlead.app.daemon import Daemon
 async def run(self):
-    print(_command(), self.loaded.config)
+    print(self.description, self.loaded.config)
 Daemon.run = run
 sys.argv[1:] = {[word, *args, f"--plugin-dir={tmp_path}"]!r}
 from fairlead.cli import main
@@ -98,13 +98,50 @@ main()
     assert SECRET not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [["run", "--config"], *([word] for word in DIALECTS)], ids=lambda command: command[0]
+)
+def test_a_start_translates_and_compiles_once(command: list[str], tmp_path: Path):
+    (tmp_path / "c.yaml").write_text("backends: [{kind: sim}]\nrules: [{resource: example.com/gpu}]\n")
+    more = {"run": [str(tmp_path / "c.yaml")], "generic": ["--device", "{name: fuse}"]}
+    words = [*command, *more.get(command[0], [])]
+    script = f"""
+from fairlead.app.daemon import Daemon
+from fairlead.config import amounts, compile, load
+from fairlead.dialects.invocation import Invocation
+from importlib import import_module
+calls = []
+def count(owner, name):
+    plain = getattr(owner, name)
+    def counted(*args, **keys):
+        calls.append(name)
+        return plain(*args, **keys)
+    setattr(owner, name, counted)
+async def run(self):
+    print(*sorted(calls))
+Daemon.run = run
+for word in {command[:1] if command[0] != "run" else []!r}:
+    import_module(f"fairlead.dialects.{{word}}.command")
+for owner in Invocation.__subclasses__():
+    count(owner, "translate")
+count(compile, "compile_rules")
+count(amounts, "compile_amounts")
+from fairlead.cli import main
+main({words!r})
+"""
+    done = play(script, NODE_NAME="n1", KUBECONFIG=f"{tmp_path}/none")
+    amounts = ["compile_amounts"] if command[0] in SHARING else []
+    translated = [] if command[0] == "run" else ["translate"]
+    assert (done.returncode, done.stdout.split()) == (0, [*amounts, "compile_rules", *translated]), done.stderr
+
+
 def test_programs_beside_gpushare_collect_their_garbage():
     script = """
 import gc
 from importlib import import_module
 from fairlead.cli import main
-from fairlead.cli.gpushare import BESIDE
-import_module(BESIDE["inspect"]).main = lambda args: 7 if gc.isenabled() else 8
+from fairlead.cli.dialect import SUBCOMMANDS
+import_module(SUBCOMMANDS["gpushare"]["inspect"]).main = lambda args: 7 if gc.isenabled() else 8
 main(["gpushare", "inspect"])
 """
     assert play(script).returncode == 7
@@ -117,3 +154,9 @@ def test_without_a_way_to_the_cluster(word: str, tmp_path: Path):
     assert done.returncode == 1
     assert done.stderr.startswith(f"fairlead {word}: nothing says where the API server is: this is no pod")
     assert not (tmp_path / "p").exists()
+
+
+def test_a_word_that_is_no_command_names_those_that_there_are():
+    done = fairlead("amd", "labells")
+    assert done.returncode == 2
+    assert "fairlead amd: beside it there is: fairlead amd labels" in done.stderr

@@ -54,7 +54,10 @@ async def test_json_has_everything(server: ApiServer, capsys: pytest.CaptureFixt
     code, out, err = await run(capsys, "--json", "n1")
     assert (code, err) == (0, "")
     found = json.loads(out)
-    note = "pod default/b: ALIYUN_COM_GPU_MEM_IDX is 'x', which is not the index of one GPU. It counts as pending"
+    note = (
+        "pod default/b: its annotation ALIYUN_COM_GPU_MEM_IDX names 'x', which the node does not have. "
+        "It counts as pending"
+    )
     assert found.pop("notes") == [note]
     assert found == {
         "unit": "GiB",
@@ -156,9 +159,9 @@ async def test_the_whole_command_speaks_tls(tmp_path: Path):
             "contexts": [{"name": "x", "context": {"cluster": "c"}}],
         }
         (tmp_path / "config").write_text(json.dumps(config))
-        words = ["gpushare", "inspect", "--kubeconfig", str(tmp_path / "config"), "--context=x", "--json"]
+        names = ["gpushare", "inspect", "--kubeconfig", str(tmp_path / "config"), "--context=x", "--json"]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "fairlead", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            sys.executable, "-m", "fairlead", *names, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         async with asyncio.timeout(PATIENCE_S):
             out, err = await process.communicate()

@@ -28,12 +28,12 @@ def fairlead(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
 def test_a_hang_up_before_anybody_listens_waits_and_ends_nobody(word: str):
     script = f"""
 import os, signal
-import fairlead.cli.lean
+import fairlead.app.start
 def load():
     os.kill(os.getpid(), signal.SIGHUP)
     assert signal.SIGHUP in signal.sigpending()
     os._exit(7)
-fairlead.cli.lean.load = load
+fairlead.app.start.load_libraries = load
 from fairlead.cli import main
 main([{word!r}])
 """
@@ -44,8 +44,8 @@ def test_hang_ups_one_after_the_other_do_not_end_the_labels(tmp_path: Path):
     script = f"""
 import os, signal
 from fairlead.cli import main
-from fairlead.dialects.nvidia.labels import loop
-from fairlead.dialects.nvidia.labels.outputs import FileOutput
+from fairlead.programs.labels import loop
+from fairlead.programs.labels.outputs import FileOutput
 read, write, written, reads = loop.read_settings, FileOutput.write, [], []
 def settings(*args):
     reads.append(args)
@@ -70,8 +70,8 @@ def test_programs_beside_the_plugin_collect_their_garbage(word: str):
 import gc
 from importlib import import_module
 from fairlead.cli import main
-from fairlead.cli.nvidia import BESIDE
-import_module(BESIDE[{word!r}]).main = lambda args: 7 if gc.isenabled() else 8
+from fairlead.cli.dialect import SUBCOMMANDS
+import_module(SUBCOMMANDS["nvidia"][{word!r}]).main = lambda args: 7 if gc.isenabled() else 8
 main(["nvidia", {word!r}])
 """
     assert play(script).returncode == 7

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.cluster.conftest import Quick
+from tests.apiserver.fixtures import Quick
 
 from fairlead.cluster import credentials
 from fairlead.cluster.access import Access, Server, find_access, in_cluster, parse_server
 from fairlead.cluster.connection import connect
-from fairlead.cluster.credentials import Credential, Exec, TokenFile
+from fairlead.cluster.credentials import Credential, ExecPlugin, TokenFile
 from fairlead.cluster.errors import NoAccess
 from fairlead.cluster.kubeconfig import read_kubeconfig
 
@@ -237,7 +237,7 @@ async def test_a_token_file_is_beside_the_kubeconfig_and_read_again(tmp_path: Pa
         (_config(cluster={"insecure-skip-tls-verify": True, "certificate-authority": "x"}), "contradicts"),
         (_config(user={"username": "a", "password": "s3cret"}), "username and password"),
         (_config(user={"auth-provider": {"name": "gcp"}}), "auth-provider"),
-        (_config(user={"as": "admin"}), "act as somebody else"),
+        (_config(user={"as": "admin"}), "impersonate other users"),
         (_config(user={"client-certificate-data": "QQ=="}), "must both be files or both be data"),
         (_config(user={"exec": {"command": "x", "apiVersion": "v1alpha1"}}), "exec.apiVersion 'v1alpha1'"),
         (_config(user={"exec": {"apiVersion": V1}}), "exec.command is missing"),
@@ -327,7 +327,7 @@ async def test_a_credential_program_that_hangs_is_ended(tmp_path: Path, quick: Q
 async def test_a_credential_program_may_give_a_certificate(quick: Quick):
     answer = {"clientCertificateData": "CERT", "clientKeyData": "s3cret"}
     text = json.dumps({"apiVersion": V1, "status": answer})
-    found = await Exec(["/bin/echo", text], {}, V1, quick).get()
+    found = await ExecPlugin(["/bin/echo", text], {}, V1, quick).get()
     assert found == Credential("", b"CERT", b"s3cret")
     assert "s3cret" not in repr(found)
 
@@ -367,4 +367,4 @@ async def test_a_name_that_no_certificate_can_have_is_told():
 def test_a_credential_program_that_prints_no_text_is_told(quick: Quick):
     for output in (b'{"status": {"token": "\xff"}}', b"[" * 100_000):
         with pytest.raises(NoAccess, match="did not print an ExecCredential"):
-            Exec(["x"], {}, V1, quick)._read("x", output)
+            ExecPlugin(["x"], {}, V1, quick)._read("x", output)

@@ -13,16 +13,16 @@ import pytest
 from tests.apiserver.server import Fault
 from tests.apiserver.trouble import TroubledServer
 from tests.clock import FakeClock
-from tests.unit.cluster.test_follow import has, names, pod, running, until
+from tests.unit.cluster.watching import has, names, pod, running, until
 
-from fairlead.cluster import follow
+from fairlead.cluster import reflector
 from fairlead.cluster.access import Access, parse_server
 from fairlead.cluster.client import Client
 from fairlead.cluster.connection import connect
-from fairlead.cluster.follow import LATE_S, SLOW_S
 from fairlead.cluster.nodes import NodeWatch
 from fairlead.cluster.objects import PodObject
 from fairlead.cluster.pods import AGAIN_S, PodCache
+from fairlead.cluster.reflector import LATE_S, SLOW_S
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ async def test_a_check_that_is_not_answered_is_bounded_and_reported(
     async with running(cache.run()):
         await server.watched()
         server.freeze()
-        monkeypatch.setattr(follow, "CHECK_S", 0.05)
+        monkeypatch.setattr(reflector, "CHECK_S", 0.05)
         await cache.check()
         assert "list pods" in cache.now.problem
         assert "no answer within 0.05 s" in cache.now.problem
@@ -238,8 +238,8 @@ async def test_a_knock_finds_a_server_that_stopped_behind_an_open_watch(
         await server.watched()
         server.freeze()
         await clock.advance(1.0)
-        monkeypatch.setattr(follow, "KNOCK_S", 0.05)
-        await asyncio.gather(*(cache.knock() for _ in range(5)))
+        monkeypatch.setattr(reflector, "PING_S", 0.05)
+        await asyncio.gather(*(cache.ping() for _ in range(5)))
         assert "no answer within 0.05 s" in cache.now.problem
         server.thaw()
         await until(cache.latest, lambda now: not now.problem)
@@ -251,15 +251,15 @@ async def test_a_knock_at_a_server_that_answers_changes_nothing(
 ):
     async with running(cache.run()):
         await server.watched()
-        await cache.knock()  # a watch that has just spoken is no reason to ask
+        await cache.ping()  # a watch that has just spoken is no reason to ask
         assert len(server.requests) == 2
         await clock.advance(1.0)
-        server.allowed = allowed  # a refusal is an answer
-        await cache.knock()
+        server.allowed = allowed  # an error status is an answer
+        await cache.ping()
         assert not cache.now.problem
         assert (watches(server), server.reads("pods")) == (1, 2)
         server.faults = [Fault(code=503, message="no backend")]
-        await cache.knock()
+        await cache.ping()
         assert "no backend" in cache.now.problem
 
 
@@ -278,7 +278,7 @@ def black_hole() -> Iterator[str]:
 async def test_a_network_that_swallows_connections_is_reported_and_holds_no_check_up(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(follow, "CHECK_S", 0.05)
+    monkeypatch.setattr(reflector, "CHECK_S", 0.05)
     with black_hole() as url:
         cache = PodCache(Client(Access(parse_server(url)), clock, rng=Random(1)), "n1")
         async with running(cache.run()):
@@ -322,7 +322,7 @@ async def test_a_node_is_read_without_waiting_for_the_back_off(server: TroubledS
 async def test_a_host_that_is_gone_is_noticed_by_the_kernel_in_ten_seconds(server: TroubledServer):
     connection = await connect(Access(parse_server(server.url)))
     try:
-        sock = connection._stream._writer.get_extra_info("socket")  # type: ignore[attr-defined]
+        sock = connection._stream._writer.get_extra_info("socket")
         get = lambda name: sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))  # noqa: E731 - three times below
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert get("TCP_KEEPIDLE") + get("TCP_KEEPINTVL") * get("TCP_KEEPCNT") <= 11

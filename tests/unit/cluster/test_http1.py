@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.cluster.http1 import HEAD_MAX_BYTES, Malformed, Response, encode
+from fairlead.cluster.http1 import HEAD_MAX_BYTES, ProtocolError, Response, encode
 
 
 def _feed(data: bytes, cuts: list[int] | None = None, *, close: bool = False) -> tuple[Response, bytes]:
@@ -60,7 +60,7 @@ def test_chunks_give_what_was_put_into_them(parts: list[bytes], cuts: list[int])
 def test_noise_is_refused_or_waited_for_and_never_anything_else(noise: bytes, cuts: list[int]):
     try:
         response, _ = _feed(noise, cuts)
-    except Malformed:
+    except ProtocolError:
         return
     assert not response.done
 
@@ -69,7 +69,7 @@ def test_noise_is_refused_or_waited_for_and_never_anything_else(noise: bytes, cu
 def test_one_wrong_byte_never_does_more_than_spoil_the_answer(body: bytes, place: int, byte: int):
     data = bytearray(HEADS["chunked"](body))
     data[place % len(data)] = byte
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(ProtocolError):
         _feed(bytes(data), close=True)
 
 
@@ -113,7 +113,7 @@ def test_the_standard_library_reads_chunks_as_we_do(parts: list[bytes]):
     ],
 )
 def test_what_is_no_http_is_refused(data: bytes):
-    with pytest.raises(Malformed):
+    with pytest.raises(ProtocolError):
         _feed(data)
 
 
@@ -126,7 +126,7 @@ def test_what_is_no_http_is_refused(data: bytes):
     ],
 )
 def test_an_answer_that_is_cut_is_not_taken_for_whole(data: bytes):
-    with pytest.raises(Malformed, match="in the middle"):
+    with pytest.raises(ProtocolError, match="in the middle"):
         _feed(data, close=True)
 
 

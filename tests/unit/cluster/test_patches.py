@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.apiserver.store import apply_ops
 
-from fairlead.cluster.amounts import SIGNED, patch_of, posted_on
 from fairlead.cluster.nodes import Node
 from fairlead.cluster.patches import drop, json_patch, merge, pointer, put
-from fairlead.policy.amounts import plan
+from fairlead.fronts.nodestatus.amounts import SIGNED, patch_of, posted_on
+from fairlead.policy.offering.amounts import needed_change
 
 _words = st.lists(st.text(alphabet="ab/~01", min_size=1, max_size=6), min_size=1, max_size=3)
 
@@ -53,11 +53,11 @@ def test_a_patch_makes_the_node_what_was_wanted(
     adopt = frozenset(wanted) if adopting else frozenset()
     for _ in range(2):  # twice: with two signatures for one name the second look settles it
         node = msgspec.convert(thing, Node)
-        change = plan(wanted, posted_on(node), "me", adopt)
+        change = needed_change(wanted, posted_on(node), "me", adopt)
         thing = apply_ops(thing, json.loads(patch_of(node, change, "me").encode()))
     posted = posted_on(msgspec.convert(thing, Node))
-    assert plan(wanted, posted, "me", adopt).empty
-    for name in wanted.keys() - plan(wanted, posted, "me", adopt).refused.keys():
+    assert needed_change(wanted, posted, "me", adopt).empty
+    for name in wanted.keys() - needed_change(wanted, posted, "me", adopt).refused.keys():
         assert (posted.amount(name), posted.owners[name]) == (wanted[name], "me")
 
 

@@ -14,10 +14,10 @@ from tests.clock import FakeClock
 
 from fairlead.cluster.access import Access, parse_server
 from fairlead.cluster.client import Client
-from fairlead.cluster.follow import is_older
 from fairlead.cluster.objects import PodObject
 from fairlead.cluster.patches import MergePatch
 from fairlead.cluster.pods import PodCache
+from fairlead.cluster.reflector import is_older
 from fairlead.model.pod import Pod
 
 KEPT = "keep/"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.apiserver.server import ApiServer
-from tests.unit.cluster.test_follow import pod, running, until
+from tests.unit.cluster.watching import pod, running, until
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.pods import PodCache

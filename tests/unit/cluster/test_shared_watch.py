@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.apiserver.server import ApiServer
-from tests.unit.cluster.test_follow import until
+from tests.unit.cluster.watching import until
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.nodes import NodeWatch

@@ -14,12 +14,12 @@ from tests.apiserver.certificates import Authority, Pair
 from tests.apiserver.server import api_server
 
 from fairlead.cluster.access import Access, in_cluster, parse_server
-from fairlead.cluster.client import Anything, Client
+from fairlead.cluster.client import AnyObject, Client
 from fairlead.cluster.errors import ClusterError, NoAccess, Unreachable
 from fairlead.cluster.kinds import NODES
 from fairlead.cluster.kubeconfig import read_kubeconfig
-from fairlead.cluster.tls import Trust, make_context
-from fairlead.model.clock import SystemClock
+from fairlead.cluster.tls import TlsConfig, make_context
+from fairlead.kit.clock import SystemClock
 
 CLOCK = SystemClock()
 
@@ -37,7 +37,7 @@ def serving(authority: Authority) -> Pair:
 async def _name(access: Access) -> str:
     client = Client(access, CLOCK, patience_s=0.0)
     try:
-        return (await client.get(NODES, "n1", Anything)).metadata.name
+        return (await client.get(NODES, "n1", AnyObject)).metadata.name
     finally:
         await client.close()
 
@@ -46,9 +46,9 @@ async def test_a_server_of_the_right_authority_is_spoken_to(authority: Authority
     async with api_server(authority.server_context(serving)) as server:
         # More than one TLS record, and one connection for several calls.
         server.store.put("nodes", {"metadata": {"name": "n1"}, "status": {"images": ["x" * 100_000]}})
-        client = Client(Access(parse_server(server.url), Trust(ca_file=str(authority.ca.cert))), CLOCK)
+        client = Client(Access(parse_server(server.url), TlsConfig(ca_file=str(authority.ca.cert))), CLOCK)
         for _ in range(3):
-            assert (await client.get(NODES, "n1", Anything)).metadata.name == "n1"
+            assert (await client.get(NODES, "n1", AnyObject)).metadata.name == "n1"
         await client.close()
         assert server.connections == 1
 
@@ -56,7 +56,7 @@ async def test_a_server_of_the_right_authority_is_spoken_to(authority: Authority
 async def test_a_server_of_another_authority_is_not(authority: Authority, serving: Pair, tmp_path: Path):
     other = Authority(tmp_path, "other")
     async with api_server(authority.server_context(serving)) as server:
-        access = Access(parse_server(server.url), Trust(ca_file=str(other.ca.cert)))
+        access = Access(parse_server(server.url), TlsConfig(ca_file=str(other.ca.cert)))
         with pytest.raises(Unreachable, match=r"TLS: .*certificate.*The certificate authority in use is not the one"):
             await _name(access)
         assert server.requests == []
@@ -64,13 +64,13 @@ async def test_a_server_of_another_authority_is_not(authority: Authority, servin
 
 async def test_the_name_in_the_certificate_must_fit(authority: Authority):
     named = authority.issue("named", "DNS:kubernetes.default.svc")
-    trust = Trust(ca_file=str(authority.ca.cert))
+    trust = TlsConfig(ca_file=str(authority.ca.cert))
     async with api_server(authority.server_context(named)) as server:
         server.store.put("nodes", {"metadata": {"name": "n1"}})
         with pytest.raises(Unreachable, match=r"TLS: .*127\.0\.0\.1"):
             await _name(Access(parse_server(server.url), trust))
         assert await _name(Access(parse_server(server.url, "kubernetes.default.svc"), trust)) == "n1"
-        assert await _name(Access(parse_server(server.url), Trust(insecure=True))) == "n1"
+        assert await _name(Access(parse_server(server.url), TlsConfig(insecure=True))) == "n1"
 
 
 async def test_https_to_a_server_without_it_says_so(authority: Authority):
@@ -82,7 +82,7 @@ async def test_https_to_a_server_without_it_says_so(authority: Authority):
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(Unreachable, match="TLS: WRONG_VERSION_NUMBER"):
-            await _name(Access(parse_server(url), Trust(ca_file=str(authority.ca.cert))))
+            await _name(Access(parse_server(url), TlsConfig(ca_file=str(authority.ca.cert))))
 
 
 async def test_http_to_a_server_with_tls_says_so(authority: Authority, serving: Pair):
@@ -116,7 +116,7 @@ async def test_a_kubeconfig_with_a_client_certificate(
         (tmp_path / "config").write_text(json.dumps(config))
         assert await _name(read_kubeconfig(str(tmp_path / "config"), "", {}, CLOCK)) == "n1"
         with pytest.raises(ClusterError):
-            await _name(Access(parse_server(server.url), Trust(ca_file=str(authority.ca.cert))))
+            await _name(Access(parse_server(server.url), TlsConfig(ca_file=str(authority.ca.cert))))
 
 
 async def test_a_pod_follows_its_token_and_authority_as_they_change(
@@ -147,18 +147,18 @@ async def test_a_pod_follows_its_token_and_authority_as_they_change(
 
 def test_certificates_that_cannot_be_used_are_named(tmp_path: Path, authority: Authority):
     with pytest.raises(NoAccess, match=r"/nowhere/ca\.crt cannot be used: No such file"):
-        make_context(Trust(ca_file="/nowhere/ca.crt"))
+        make_context(TlsConfig(ca_file="/nowhere/ca.crt"))
     (tmp_path / "bad").write_text("not a certificate")
     with pytest.raises(NoAccess, match="bad cannot be used"):
-        make_context(Trust(ca_file=str(tmp_path / "bad")))
+        make_context(TlsConfig(ca_file=str(tmp_path / "bad")))
     with pytest.raises(NoAccess, match="in the kubeconfig cannot be used"):
-        make_context(Trust(ca_pem=authority.ca.cert.read_bytes(), cert_pem=b"no", key_pem=b"no"))
+        make_context(TlsConfig(ca_pem=authority.ca.cert.read_bytes(), cert_pem=b"no", key_pem=b"no"))
 
 
 def test_old_tls_is_not_spoken():
-    assert make_context(Trust(insecure=True)).minimum_version == ssl.TLSVersion.TLSv1_2
+    assert make_context(TlsConfig(insecure=True)).minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_keys_are_not_printed():
-    trust = Trust(cert_pem=b"CERT", key_pem=b"s3cret", ca_file="/ca")
+    trust = TlsConfig(cert_pem=b"CERT", key_pem=b"s3cret", ca_file="/ca")
     assert "s3cret" not in repr(trust)

@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.config.load import build
 from fairlead.model.errors import ConfigError
-from fairlead.policy.amounts import Amount
-from fairlead.policy.rules import Match
+from fairlead.policy.offering.amounts import Amount
+from fairlead.policy.offering.rules import Selector
 
 
 def _build(*amounts: dict[str, Any], **more: Any) -> tuple[Amount, ...]:
@@ -21,7 +21,7 @@ def test_amounts_are_read():
     core = {"resource": "a.com/core", "perDevice": 100, "match": {"vendor": "nvidia"}, "adopt": True}
     found = _build(core, {"resource": "a.com/licence", "total": "1k"}, {"resource": "a.com/x", "total": 0})
     assert found == (
-        Amount(found[0].resource, Match(vendors=("nvidia",)), per_device=100, adopt=True),
+        Amount(found[0].resource, Selector(vendors=("nvidia",)), per_device=100, adopt=True),
         Amount(found[1].resource, total=1000),
         Amount(found[2].resource),
     )

@@ -19,7 +19,7 @@ rules:
 
 
 def assign(text: str) -> Assign:
-    made = parse(CONFIG % f"assign: {{device: a.example/card, {text}}}", "f").rules[0].assign
+    made = parse(CONFIG % f"assign: {{device: a.example/card, {text}}}", "f").rules[0].terms.assign
     assert made is not None
     return made
 

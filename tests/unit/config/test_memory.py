@@ -6,9 +6,9 @@ import pytest
 
 from fairlead.config.load import parse
 from fairlead.model.errors import ConfigError
-from fairlead.model.resource import Strategy
-from fairlead.policy.memory import MIB, PER_CONTAINER_MAX, Share
-from fairlead.policy.rules import Rule
+from fairlead.model.resource import MemoryTerms, Strategy
+from fairlead.policy.offering.memory import MIB, PER_CONTAINER_MAX
+from fairlead.policy.offering.rules import Rule
 
 CONFIG = "backends: [{kind: sim}]\nrules: [{resource: a.example/memory, %s}]\n"
 
@@ -20,24 +20,24 @@ def rule(text: str) -> Rule:
 @pytest.mark.parametrize(
     ("text", "share"),
     [
-        ("memory: {}", Share(MIB, grow=True)),
-        ("memory: {unit: auto, straddle: true}", Share(MIB, grow=True, straddle=True)),
-        ("memory: {unit: 256MiB}", Share(256 * MIB, grow=False)),
-        ("memory: {unit: 1GiB, grow: true}", Share(1024 * MIB, grow=True)),
-        ("memory: {unit: 1048576}", Share(MIB, grow=False)),
+        ("memory: {}", MemoryTerms(MIB, grow=True)),
+        ("memory: {unit: auto, straddle: true}", MemoryTerms(MIB, grow=True, straddle=True)),
+        ("memory: {unit: 256MiB}", MemoryTerms(256 * MIB, grow=False)),
+        ("memory: {unit: 1GiB, grow: true}", MemoryTerms(1024 * MIB, grow=True)),
+        ("memory: {unit: 1048576}", MemoryTerms(MIB, grow=False)),
     ],
 )
-def test_units(text: str, share: Share):
-    assert rule(text).memory == share
+def test_units(text: str, share: MemoryTerms):
+    assert rule(text).terms.memory == share
 
 
 def test_memory_brings_settings_that_suit_it():
     made = rule("memory: {}")
-    assert (made.strategy, made.per_container) == (Strategy.PACK, PER_CONTAINER_MAX)
-    assert made.extra.env["FAIRLEAD_MEMORY_MIB_{resource}"] == "{memoryMib}"
+    assert (made.terms.strategy, made.terms.per_container) == (Strategy.PACK, PER_CONTAINER_MAX)
+    assert made.terms.extra.env["FAIRLEAD_MEMORY_MIB_{resource}"] == "{memoryMib}"
     own = rule('memory: {}, placement: spread, perContainer: 40000, env: {"LIMIT_{n}": "{memoryMib}m"}')
-    assert (own.strategy, own.per_container) == (Strategy.SPREAD, 40000)
-    assert own.extra.env == {"LIMIT_{n}": "{memoryMib}m"}
+    assert (own.terms.strategy, own.terms.per_container) == (Strategy.SPREAD, 40000)
+    assert own.terms.extra.env == {"LIMIT_{n}": "{memoryMib}m"}
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from fairlead.config.load import build
-from fairlead.dialects.doslab.meaning import DoslabOrder, keep_token, read
+from fairlead.dialects.doslab.command import DoslabInvocation, keep_token, read_command_line
 from fairlead.dialects.goflags import BadFlag
 
 SECRET = "sesame-open"
 
 
-def order(*args: str, host: str = "host-1", **environ: str) -> DoslabOrder:
-    return read(args, environ, lambda: host, lambda token: f"/kept/{len(token)}")
+def order(*args: str, host: str = "host-1", **environ: str) -> DoslabInvocation:
+    return read_command_line(args, environ, lambda: host, lambda token: f"/kept/{len(token)}")
 
 
 def mean(*args: str, host: str = "host-1", **environ: str) -> dict[str, Any]:
-    config = order(*args, host=host, **environ).meant().config
+    config = order(*args, host=host, **environ).translate().config
     build(dict(config), "test")  # holds as a configuration
     return config
 
@@ -62,6 +62,7 @@ def test_nothing_said():
             {"resource": "doslab.io/gpu-count", "perDevice": 1, "unusable": True, "adopt": True},
             {"resource": "doslab.io/gpu-core", "perDevice": 100, "unusable": True, "adopt": True},
         ],
+        "cluster": {"devices": True},
         "kubelet": {
             "directory": "/var/lib/kubelet/device-plugins",
             "socketName": "doslab.sock",
@@ -74,8 +75,8 @@ def test_nothing_said():
 
 
 def test_the_node_is_named_by_the_environment_else_by_the_host():
-    assert "cluster" not in mean(NODE_NAME="n1")  # the daemon reads $NODE_NAME itself
-    assert mean(host="Host-1.Example\n")["cluster"] == {"node": "host-1.example"}  # as the kubelet spells it
+    assert "node" not in mean(NODE_NAME="n1")["cluster"]  # the daemon reads $NODE_NAME itself
+    assert mean(host="Host-1.Example\n")["cluster"]["node"] == "host-1.example"  # as the kubelet spells it
 
 
 def test_an_address_and_a_token():
@@ -84,11 +85,13 @@ def test_an_address_and_a_token():
         "server": "https://10.0.0.1:6443",
         "tokenFile": f"/kept/{len(SECRET)}",
         "caFile": "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+        "devices": True,
     }
     plain = mean("--masterUrl=http://127.0.0.1:8001", "--token-file=/t", NODE_NAME="n1")["cluster"]
-    assert plain == {"server": "http://127.0.0.1:8001", "tokenFile": "/t"}
+    assert plain == {"server": "http://127.0.0.1:8001", "tokenFile": "/t", "devices": True}
     host = mean("--masterUrl=https://a", "--ca-file=", NODE_NAME="n1")["cluster"]
-    assert host == {"server": "https://a", "tokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token"}
+    token = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    assert host == {"server": "https://a", "tokenFile": token, "devices": True}
 
 
 def test_there_is_no_address_by_default():
@@ -100,11 +103,11 @@ def test_there_is_no_address_by_default():
         mean("-masterUrl=https://a", "-token=x", "--token-file=/t")
     with pytest.raises(BadFlag, match="only one of them"):
         mean("-masterUrl=https://a", "--kubeconfig=/k")
-    assert mean("--kubeconfig=/k", NODE_NAME="n1")["cluster"] == {"kubeconfig": "/k"}
+    assert mean("--kubeconfig=/k", NODE_NAME="n1")["cluster"] == {"kubeconfig": "/k", "devices": True}
 
 
 def test_the_token_is_not_shown():
-    shown = order("-masterUrl=https://a", f"-token={SECRET}", "--print-config").meant()
+    shown = order("-masterUrl=https://a", f"-token={SECRET}", "--print-config").translate()
     assert SECRET not in repr(shown)
     assert shown.config["cluster"]["tokenFile"] == "/etc/fairlead/token"
     assert "put it into a file" in shown.notes[0]

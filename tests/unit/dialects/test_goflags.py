@@ -43,6 +43,10 @@ def test_lists_are_split_trimmed_and_added_up():
     assert values("--ids=0,1") == {"ids": (0, 1)}
 
 
+def test_whole_numbers_are_read_as_go_reads_them():
+    assert values("--ids=010,0x10,0b11,0o17,1_000,0_7,-0x1,+5,00,0") == {"ids": (8, 16, 3, 15, 1000, 7, -1, 5, 0, 0)}
+
+
 def test_empty_variables():
     assert values(ROOT="", PASS="", WAYS="", IDS="", SLEEP="") == {"root": "", "pass": False, "ways": ("",)}
 
@@ -54,6 +58,10 @@ def test_empty_variables():
         (["--pass="], "--pass: '' is not true or false"),
         (["--ids="], "--ids: '' is not whole numbers"),
         (["--ids=x"], "--ids: 'x' is not whole numbers"),
+        (["--ids=08"], "--ids: '08' is not whole numbers"),
+        (["--ids=1__0"], "--ids: '1__0' is not whole numbers"),
+        (["--ids=\u0663"], "is not whole numbers"),
+        (["--ids=9223372036854775808"], "is not whole numbers"),
         (["--sleep=5"], "--sleep: '5' is not a duration"),
         (["--root"], "flag needs an argument: -root"),
         (["--rot=/"], "flag provided but not defined: -rot"),

@@ -8,20 +8,20 @@ import pytest
 
 from fairlead.config.load import build
 from fairlead.dialects.goflags import BadFlag
-from fairlead.dialects.gpushare.meaning import read
+from fairlead.dialects.gpushare.command import read_command_line
 from fairlead.model.errors import UsageError
 
 NODE = {"NODE_NAME": "n1"}
 
 
 def mean(*args: str, **environ: str) -> dict[str, Any]:
-    config = read(args, environ or NODE).meant().config
+    config = read_command_line(args, environ or NODE).translate().config
     build(dict(config), "test")  # holds as a configuration
     return config
 
 
 def notes(*args: str) -> str:
-    return "\n".join(read(args, NODE).meant().notes)
+    return "\n".join(read_command_line(args, NODE).translate().notes)
 
 
 def test_nothing_said():
@@ -59,6 +59,7 @@ def test_nothing_said():
             }
         ],
         "amounts": [{"resource": "aliyun.com/gpu-count", "perDevice": 1, "unusable": True, "adopt": True}],
+        "cluster": {"devices": True},
         "kubelet": {
             "directory": "/var/lib/kubelet/device-plugins",
             "socketName": "aliyungpushare.sock",
@@ -114,7 +115,7 @@ def test_flags_without_effect_are_told():
 def test_a_node_must_have_a_name():
     with pytest.raises(UsageError, match="NODE_NAME is not set, and Aliyun's plugin needs it"):
         mean(OTHER="x")
-    assert "cluster" not in mean("--print-config", OTHER="x")  # whoever reads it stands elsewhere
+    assert "node" not in mean("--print-config", OTHER="x")["cluster"]  # whoever reads it stands elsewhere
 
 
 def test_numbers_are_numbers():

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.config.load import build
 from fairlead.dialects.goflags import BadFlag
-from fairlead.dialects.volcano.meaning import VolcanoOrder, read
+from fairlead.dialects.volcano.command import VolcanoInvocation, read_command_line
 from fairlead.model.errors import ConfigError, UsageError
 
 NODE = {"NODE_NAME": "n1"}
@@ -28,11 +28,11 @@ ASSIGN = {
 
 @pytest.fixture
 def order(tmp_path: Path):
-    def make(*args: str, file: str | None = None, **environ: str) -> VolcanoOrder:
+    def make(*args: str, file: str | None = None, **environ: str) -> VolcanoInvocation:
         if file is not None:
             (tmp_path / "c.yaml").write_text(file)
             args = (*args, f"--config-file={tmp_path}/c.yaml")
-        return read(args, NODE | environ)
+        return read_command_line(args, NODE | environ)
 
     return make
 
@@ -40,7 +40,7 @@ def order(tmp_path: Path):
 @pytest.fixture
 def mean(order):
     def meant(*args: str, file: str | None = None, **environ: str) -> dict[str, Any]:
-        config: dict[str, Any] = order(*args, file=file, **environ).meant().config
+        config: dict[str, Any] = order(*args, file=file, **environ).translate().config
         build(dict(config), "test")  # holds as a configuration
         return config
 
@@ -60,7 +60,7 @@ def test_nothing_said(mean):
             }
         ],
         "amounts": [{"resource": "volcano.sh/gpu-number", "perDevice": 1, "unusable": True, "adopt": True}],
-        "cluster": {"unhealthy": "volcano.sh/gpu-unhealthy-ids"},
+        "cluster": {"devices": True, "unhealthy": "volcano.sh/gpu-unhealthy-ids"},
         "kubelet": {
             "directory": "/var/lib/kubelet/device-plugins",
             "socketName": "volcano.sock",
@@ -82,7 +82,7 @@ def test_whole_gpus(mean):
         }
     ]
     assert "amounts" not in told  # the kubelet tells it
-    assert told["cluster"] == {"unhealthy": "volcano.sh/gpu-unhealthy-ids"}
+    assert told["cluster"] == {"devices": True, "unhealthy": "volcano.sh/gpu-unhealthy-ids"}
 
 
 def test_the_factor_is_the_unit(mean):
@@ -103,9 +103,9 @@ def test_flag_over_variable_over_file_over_default(mean):
 
 def test_what_the_file_changes_is_told_because_theirs_drops_it(order):
     file = "version: v1beta1\nflags: {GPUStrategy: number, GPUMemoryFactor: 1}\n"
-    (note,) = order(file=file).meant().notes
+    (note,) = order(file=file).translate().notes
     assert note.endswith("flags.GPUStrategy is in force. Volcano's plugin reads and drops it")
-    lenient = order("--lenient", file=file).meant()
+    lenient = order("--lenient", file=file).translate()
     assert lenient.config["rules"][0]["resource"] == "volcano.sh/gpu-memory"
     assert lenient.notes[0].endswith("flags.GPUStrategy is not in force, as in volcano's plugin")
 
@@ -120,9 +120,9 @@ def test_the_file_is_watched(order, tmp_path):
     [
         ("version: v1\n", "unknown version: v1. This reads v1beta1"),
         ("version: [v1beta1]\n", "unknown version"),
-        ("flags: {GPUStrategie: share}", "flags.GPUStrategie: unknown key; did you mean 'GPUStrategy'?"),
-        ("flag: {}", "flag: unknown key; did you mean 'flags'?"),
-        ("flags: 3", "flags: expected GPUStrategy and GPUMemoryFactor, got 3"),
+        ("flags: {GPUStrategie: share}", "flags.GPUStrategie: unknown key 'GPUStrategie'; did you mean 'GPUStrategy'?"),
+        ("flag: {}", "flag: unknown key 'flag'; did you mean 'flags'?"),
+        ("flags: 3", "flags: expected a mapping, got 3"),
         ("flags: {GPUMemoryFactor: much}", "expected a whole number, got 'much'"),
         ("flags: {GPUMemoryFactor: true}", "expected a whole number, got True"),
         ("flags: {GPUStrategy: 3}", "expected text, got 3"),
@@ -149,7 +149,7 @@ def test_a_strategy_that_nobody_knows(mean, order):
     with pytest.raises(BadFlag, match=r"'mig' is not known\. Use share or number"):
         mean("--gpu-strategy=mig")
     assert mean("--lenient", "--gpu-strategy=mig")["rules"][0]["resource"] == "volcano.sh/gpu-number"
-    assert "it is number, as in volcano's plugin" in order("--lenient", "--gpu-strategy=mig").meant().notes[0]
+    assert "it is number, as in volcano's plugin" in order("--lenient", "--gpu-strategy=mig").translate().notes[0]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_health_checks_may_be_disabled(mean, text, ignored):
 
 def test_a_kubeconfig_of_ones_own(mean):
     told = mean("--kubeconfig=/k")["cluster"]
-    assert told == {"kubeconfig": "/k", "unhealthy": "volcano.sh/gpu-unhealthy-ids"}
+    assert told == {"kubeconfig": "/k", "devices": True, "unhealthy": "volcano.sh/gpu-unhealthy-ids"}
 
 
 def test_a_node_must_have_a_name(mean):

@@ -1,9 +1,9 @@
-"""What a container gets: parts are merged, contradictions are refused, words are filled in."""
+"""What a container gets: parts are merged, contradictions are refused, templates are rendered."""
 
 import pytest
 
-from fairlead.inject.fill import fill
 from fairlead.inject.merge import merge
+from fairlead.inject.templates import render
 from fairlead.model.device import Device, DeviceNode
 from fairlead.model.edits import NO_EDITS, Edits, Grant, Mount
 from fairlead.model.errors import EditConflict
@@ -59,19 +59,19 @@ def test_words_are_filled_from_the_grant():
     edits = Edits(
         env={"IDS": "{ids}", "IDX": "{indexes}", "ALL": "{resource}: {count} of {slots}"}, annotations={"x": "{ids}"}
     )
-    assert fill(edits, GRANT) == Edits(
+    assert render(edits, GRANT) == Edits(
         env={"IDS": "a,b", "IDX": "0,1", "ALL": "example.com/gpu: 2 of a::0,b::1"}, annotations={"x": "a,b"}
     )
 
 
 def test_other_braces_stay():
     edits = Edits(env={"JSON": '{"a": {}}', "PLAIN": "x", "ODD": "{nope}"})
-    assert fill(edits, GRANT) == edits
+    assert render(edits, GRANT) == edits
 
 
 def test_edits_without_text_are_not_copied():
     edits = Edits(nodes=(DeviceNode("/dev/a"),))
-    assert fill(edits, GRANT) is edits
+    assert render(edits, GRANT) is edits
 
 
 MIB = 1 << 20
@@ -86,16 +86,16 @@ SHARE = Grant(
 
 def test_shares_of_memory_are_told_per_device():
     edits = Edits(env={"MIB": "{memoryMib}", "OF": "{memoryPercent}", "UNITS": "{units}", "WHOSE": "{ids}"})
-    assert fill(edits, SHARE).env == {"MIB": "3072,1024", "OF": "3,25", "UNITS": "3,1", "WHOSE": "a,b"}
+    assert render(edits, SHARE).env == {"MIB": "3072,1024", "OF": "3,25", "UNITS": "3,1", "WHOSE": "a,b"}
 
 
 def test_the_memory_of_all_devices_together():
-    assert fill(Edits(env={"MIB": "{memoryTotalMib}"}), SHARE).env == {"MIB": "4096"}
+    assert render(Edits(env={"MIB": "{memoryTotalMib}"}), SHARE).env == {"MIB": "4096"}
 
 
 def test_a_variable_may_be_set_once_per_device():
     edits = Edits(env={"LIMIT_{n}": "{memoryMib}m of {ids}, {slots}", "{resource}_{n}": "{count}"})
-    assert fill(edits, SHARE).env == {
+    assert render(edits, SHARE).env == {
         "LIMIT_0": "3072m of a, a-0,a-1,a-2",
         "LIMIT_1": "1024m of b, b-0",
         "EXAMPLE_COM_GPU_MEMORY_0": "3",
@@ -107,8 +107,8 @@ def test_a_whole_device_is_a_hundred_percent_and_a_crumb_is_one():
     device = Device(DeviceId("a"), memory_bytes=81_559 * MIB)
     for units, percent in ((5097, "100"), (1, "1"), (2548, "49")):
         grant = Grant(ResourceName("a.b/c"), (), (device,), 16 * MIB, (units,))
-        assert fill(Edits(env={"P": "{memoryPercent}"}), grant).env == {"P": percent}
+        assert render(Edits(env={"P": "{memoryPercent}"}), grant).env == {"P": percent}
 
 
 def test_words_of_memory_stay_as_they_are_where_there_is_none():
-    assert fill(Edits(env={"X": "{memoryMib}"}), GRANT).env == {"X": "{memoryMib}"}
+    assert render(Edits(env={"X": "{memoryMib}"}), GRANT).env == {"X": "{memoryMib}"}

@@ -1,11 +1,11 @@
-"""Links are symmetric whatever was reported; an inventory does not confuse no data with bad news."""
+"""Links are symmetric whatever was reported; conditions do not confuse no data with bad news."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.device import Device
 from fairlead.model.health import HEALTHY, Cause, CauseKind, Condition, Health
-from fairlead.model.inventory import EMPTY, NO_LINKS, Inventory, Links
+from fairlead.model.inventory import EMPTY, NO_LINKS, Conditions, Inventory, Links
 from fairlead.model.names import DeviceId
 
 A, B, C = (DeviceId(name) for name in "abc")
@@ -58,8 +58,8 @@ def test_links_are_symmetric(scores: dict[tuple[DeviceId, DeviceId], int]) -> No
 
 def test_no_data_is_healthy() -> None:
     sick = Condition(Health.UNHEALTHY, Cause("x", CauseKind.PERMANENT), 3.0)
-    inventory = Inventory((Device(A), Device(B)), conditions={A: sick})
-    assert inventory.condition(A) is sick
-    assert inventory.condition(B) is HEALTHY
-    assert inventory.by_id[B].id == B
+    conditions = Conditions({A: sick})
+    assert conditions.of(A) is sick
+    assert conditions.of(B) is HEALTHY
+    assert Inventory((Device(A), Device(B))).by_id[B].id == B
     assert EMPTY.by_id == {}

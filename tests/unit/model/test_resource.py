@@ -5,7 +5,7 @@ import pytest
 from fairlead.model.device import Device
 from fairlead.model.edits import NO_EDITS, Edits, Mount
 from fairlead.model.health import Cause, CauseKind, Condition, Health
-from fairlead.model.inventory import Inventory
+from fairlead.model.inventory import Conditions, Inventory
 from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.resource import WITHDRAWN, Resource, Slot
 
@@ -14,17 +14,16 @@ SICK = Condition(Health.UNHEALTHY, Cause("xid-79", CauseKind.PERMANENT, "fell of
 SHARES = tuple(Slot(SlotId(f"gpu::{n}"), GPU.id) for n in range(2))
 WHOLE = Slot(SlotId("other"), OTHER.id)
 GONE = Slot(SlotId("gone"), DeviceId("gone"), 9.0)
-RESOURCE = Resource(
-    ResourceName("example.com/gpu"), (*SHARES, WHOLE, GONE), Inventory((GPU, OTHER), conditions={GPU.id: SICK})
-)
+RESOURCE = Resource(ResourceName("example.com/gpu"), (*SHARES, WHOLE, GONE), Inventory((GPU, OTHER)))
+CONDITIONS = Conditions({GPU.id: SICK})
 
 
 def test_a_fault_reaches_every_slot_of_its_device_and_no_other() -> None:
-    assert [RESOURCE.usable(slot) for slot in RESOURCE.slots] == [False, False, True, False]
+    assert [slot.usable(CONDITIONS) for slot in RESOURCE.slots] == [False, False, True, False]
 
 
 def test_a_retired_slot_is_withdrawn_since_it_left() -> None:
-    assert RESOURCE.condition(GONE) == Condition(Health.UNHEALTHY, WITHDRAWN, 9.0)
+    assert GONE.condition(CONDITIONS) == Condition(Health.UNHEALTHY, WITHDRAWN, 9.0)
     assert RESOURCE.device(GONE) is None
 
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.unit.policy.wakeups import next_wakeup_s
 
 from fairlead.model.health import Cause, CauseKind, Condition, Health
-from fairlead.policy.health import FLAPPING, Track, Tuning, clean, cleared, fault, next_wakeup_s, tick
+from fairlead.policy.health import CAUSES_MAX, FLAPPING, Track, Tuning, clean, cleared, fault, tick
 
 TUNING = Tuning(
     suspect_s=10.0,
@@ -343,3 +344,11 @@ def test_many_falls_in_the_window_always_end_in_a_long_hold(history: list[tuple[
             if len(falls) >= TUNING.flap_count:
                 assert track.until_s >= now_s + TUNING.quarantine_s
         before = track.condition
+
+
+def test_open_causes_are_bounded_and_the_weightiest_stay():
+    track = fault(Track(), Cause("worst", CauseKind.PERMANENT), 0.0)
+    for number in range(1000):
+        track = fault(track, Cause(f"c{number}", CauseKind.NEEDS_RESET), 0.0)
+    assert len(track.causes) == CAUSES_MAX
+    assert track.causes[0].code == "worst"

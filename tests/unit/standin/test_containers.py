@@ -8,7 +8,7 @@ from tests.unit.standin.sample import RESOURCE, SamplePlugin, device, devices
 
 from fairlead.standin import checkpoint
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
-from fairlead.standin.ledger import merge
+from fairlead.standin.poddevices import merge
 from fairlead.testing import DeviceNode, FakeClock, Kubelet, Mount
 
 ONE = {"main": {RESOURCE: 1}}

@@ -1,11 +1,14 @@
 """What a restart of the kubelet keeps, and what it takes away."""
 
+import errno
 import socket
 from pathlib import Path
 
+import pytest
 from tests.unit.standin.sample import RESOURCE, SamplePlugin, device, devices
 
 from fairlead.standin import checkpoint
+from fairlead.standin.servers import Socket
 from fairlead.testing import FakeClock, Kubelet, Node, Pod
 
 ONE = {"main": {RESOURCE: 1}}
@@ -53,6 +56,25 @@ async def test_a_stopped_kubelet_leaves_its_socket_behind(kubelet_root: Path) ->
     async with Kubelet(kubelet_root) as kubelet:
         pass
     assert (kubelet.plugin_dir / "kubelet.sock").is_socket()
+
+
+async def test_a_stopping_kubelet_takes_no_call_once_streams_break(
+    kubelet: Kubelet, plugin: SamplePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process that dies. A plugin registers as soon as its stream breaks, and must not wait for a dead server."""
+    streams = [call for call in kubelet.calls if call.method == "ListAndWatch"]
+    refused: list[int] = []
+    stop = Socket.stop
+
+    async def stop_and_look(self: Socket) -> None:
+        await stop(self)
+        with socket.socket(socket.AF_UNIX) as client:
+            refused.append(client.connect_ex(str(kubelet.plugin_dir / "kubelet.sock")))
+        assert [call.seconds for call in streams] == [None], "the stream broke first"
+
+    monkeypatch.setattr(Socket, "stop", stop_and_look)
+    await kubelet.stop()
+    assert refused[0] == errno.ECONNREFUSED
 
 
 async def test_a_running_pod_is_admitted_again_without_its_plugin(kubelet: Kubelet, plugin: SamplePlugin) -> None:

@@ -22,11 +22,17 @@ def introduced(kubelet: Kubelet, file: str = "reg.sock", **changes: Any) -> Samp
 async def wait_for_pause(kubelet: Kubelet, clock: FakeClock, after: str = "NotifyRegistrationStatus") -> None:
     """The attempt is over and the kubelet waits before the next one."""
 
-    def is_over() -> bool:
-        ended = [call.seconds is not None for call in kubelet.calls if call.method == after]
-        return bool(ended) and all(ended) and clock.sleepers == 1
+    await kubelet.wait_for(lambda: has_ended(kubelet, after) and clock.sleepers == 1)
 
-    await kubelet.wait_for(is_over)
+
+def has_ended(kubelet: Kubelet, method: str) -> bool:
+    """There were such calls, and none is under way."""
+    ended = [call.seconds is not None for call in kubelet.calls if call.method == method]
+    return bool(ended) and all(ended)
+
+
+def summary(kubelet: Kubelet, method: str) -> str:
+    return " ".join(call.summary for call in kubelet.calls if call.method == method)
 
 
 @pytest_asyncio.fixture
@@ -139,6 +145,23 @@ async def test_a_plugin_that_cannot_be_told_is_taken_out_again(kubelet: Kubelet,
         fake_clock.advance(0.5)
         assert (await plugin.notified.get()).plugin_registered
         await kubelet.wait_for_allocatable(RESOURCE, 2)
+
+
+async def test_a_list_that_arrives_after_the_plugin_was_taken_out_does_not_count(
+    kubelet: Kubelet, fake_clock: FakeClock
+) -> None:
+    kubelet.faults.read_delay_s = 0.2
+    plugin = introduced(kubelet)
+    plugin.fail["NotifyRegistrationStatus"] = "deaf"
+    plugin.hold["NotifyRegistrationStatus"] = asyncio.Event()
+    async with plugin:
+        await kubelet.wait_for(lambda: "lists=1" in summary(kubelet, "ListAndWatch"))
+        plugin.hold["NotifyRegistrationStatus"].set()
+        await kubelet.wait_for(lambda: fake_clock.sleepers == 2 and has_ended(kubelet, "NotifyRegistrationStatus"))
+        fake_clock.advance(0.2)
+        await kubelet.wait_for(lambda: has_ended(kubelet, "ListAndWatch"))
+        assert kubelet.node().allocatable.get(RESOURCE, 0) == 0
+        assert kubelet.node().capacity.get(RESOURCE, 0) == 0
 
 
 async def test_a_stream_that_ends_is_not_opened_again_while_the_file_stays(

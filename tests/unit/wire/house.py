@@ -10,8 +10,8 @@ import pytest
 
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire import frames as f
-from fairlead.wire.grpc import prefix
-from fairlead.wire.headers import HeaderReader, encode_fields
+from fairlead.wire.grpc import length_prefixed
+from fairlead.wire.headers import HeaderDecoder, encode_fields
 from fairlead.wire.proto import encode
 from fairlead.wire.rpc import Call, Limits, Server
 from fairlead.wire.unix import listen
@@ -42,7 +42,7 @@ class Peer:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self.headers = HeaderReader(1 << 20)
+        self.headers = HeaderDecoder(1 << 20)
 
     def send(self, *frames: bytes) -> None:
         self.writer.write(b"".join(frames))
@@ -53,7 +53,7 @@ class Peer:
     def ask(self, stream: int = 1, body: bytes | None = None, *extra: tuple[bytes, bytes], path: bytes = b"") -> None:
         head = [(name, path if path and name == b":path" else value) for name, value in HEAD]
         self.send(f.frame(f.HEADERS, f.END_HEADERS, stream, encode_fields([*head, *extra])))
-        self.send(f.frame(f.DATA, f.END_STREAM, stream, prefix(ASK) if body is None else body))
+        self.send(f.frame(f.DATA, f.END_STREAM, stream, length_prefixed(ASK) if body is None else body))
 
     async def frame(self) -> tuple[int, int, int, bytes]:
         high, low, kind, flags, stream = f.FRAME_HEADER.unpack(await self.reader.readexactly(f.HEADER_BYTES))

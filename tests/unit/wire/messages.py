@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
+from tests.unit.wire import podresources_whole
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2, pluginregistration_v1_pb2, podresources_v1_pb2
 from fairlead.wire import deviceplugin, pluginregistration, podresources
@@ -17,6 +18,7 @@ PAIRS: list[tuple[type, Any]] = [
     for ours, theirs in (
         (deviceplugin, deviceplugin_v1beta1_pb2),
         (podresources, podresources_v1_pb2),
+        (podresources_whole, podresources_v1_pb2),
         (pluginregistration, pluginregistration_v1_pb2),
     )
     for name, cls in vars(ours).items()

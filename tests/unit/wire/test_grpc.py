@@ -6,28 +6,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.wire.grpc import Inbox, format_timeout, is_grpc, parse_timeout_s, prefix, quote_text, unquote_text
+from fairlead.wire.grpc import (
+    MessageDeframer,
+    format_timeout,
+    is_grpc,
+    length_prefixed,
+    parse_timeout_s,
+    percent_decode,
+    percent_encode,
+)
 from fairlead.wire.method import RpcError, Status
 
 
 @given(st.lists(st.binary(max_size=100), max_size=5), st.lists(st.integers(1, 50), min_size=1))
 def test_messages_survive_any_cutting(messages: list[bytes], cuts: list[int]) -> None:
-    data = b"".join(map(prefix, messages))
-    inbox = Inbox(100)
+    data = b"".join(map(length_prefixed, messages))
+    deframer = MessageDeframer(100)
     found: list[bytes] = []
     for i in range(len(data)):
         size = cuts[i % len(cuts)]
-        found += inbox.feed(data[:size])
+        found += deframer.feed(data[:size])
         data = data[size:]
     assert found == messages
-    assert len(inbox) == 0
+    assert len(deframer) == 0
 
 
 def test_an_inbox_refuses_before_it_holds() -> None:
     with pytest.raises(RpcError, match="RESOURCE_EXHAUSTED: the message has 101 bytes; at most 100 are accepted"):
-        Inbox(100).feed(b"\x00\x00\x00\x00\x65")
+        MessageDeframer(100).feed(b"\x00\x00\x00\x00\x65")
     with pytest.raises(RpcError, match="UNIMPLEMENTED: the message is compressed"):
-        Inbox(100).feed(b"\x01\x00\x00\x00\x01x")
+        MessageDeframer(100).feed(b"\x01\x00\x00\x00\x01x")
 
 
 @pytest.mark.parametrize(
@@ -58,20 +66,20 @@ def test_a_negative_timeout_is_none_left() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
 def test_texts_survive_the_header(text: str) -> None:
-    quoted = quote_text(text)
+    quoted = percent_encode(text)
     assert quoted == quoted.strip()
     assert all(0x20 <= byte < 0x7F for byte in quoted)
-    assert unquote_text(quoted) == text
+    assert percent_decode(quoted) == text
 
 
 def test_a_long_text_is_cut_between_characters() -> None:
-    assert unquote_text(quote_text("ä" * 5000)) == "ä" * 2048
-    assert unquote_text(quote_text("x" + "ä" * 5000)) == "x" + "ä" * 2047
+    assert percent_decode(percent_encode("ä" * 5000)) == "ä" * 2048
+    assert percent_decode(percent_encode("x" + "ä" * 5000)) == "x" + "ä" * 2047
 
 
 def test_a_broken_text_is_shown_as_it_came() -> None:
-    assert unquote_text(b"100% %zz %ff") == "100% %zz �"
-    assert quote_text("\ud800") == b"?"
+    assert percent_decode(b"100% %zz %ff") == "100% %zz �"
+    assert percent_encode("\ud800") == b"?"
 
 
 @pytest.mark.parametrize(

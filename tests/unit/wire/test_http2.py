@@ -27,7 +27,7 @@ from fairlead.wire.headers import encode_fields
 from fairlead.wire.http2 import Connection
 
 CONNECTION_ERRORS = {
-    "frame over the size limit": (f.head_of(16_385, f.DATA, 0, 1), E.FRAME_SIZE_ERROR),
+    "frame over the size limit": (f.frame_header(16_385, f.DATA, 0, 1), E.FRAME_SIZE_ERROR),
     "DATA on stream 0": (f.frame(f.DATA, 0, 0, b"x"), E.PROTOCOL_ERROR),
     "DATA on an idle stream": (f.frame(f.DATA, 0, 1, b"x"), E.PROTOCOL_ERROR),
     "DATA after the end": (asked() + f.frame(f.DATA, 0, 1, b"x"), None),

@@ -33,7 +33,7 @@ step = st.tuples(
 
 
 @dataclass
-class Plan:
+class RequestHeaders:
     """What was sent on one stream."""
 
     asked: bytearray = field(default_factory=bytearray)
@@ -44,8 +44,10 @@ class Plan:
     reset_by: set[str] = field(default_factory=set)
 
 
-def play(client: End, server: End, script: list[tuple[str, int, int, bool]], cuts: list[int]) -> dict[int, Plan]:
-    plans: dict[int, Plan] = {}
+def play(
+    client: End, server: End, script: list[tuple[str, int, int, bool]], cuts: list[int]
+) -> dict[int, RequestHeaders]:
+    plans: dict[int, RequestHeaders] = {}
     cut = itertools.cycle(cuts)
 
     def move() -> bool:
@@ -68,7 +70,7 @@ def play(client: End, server: End, script: list[tuple[str, int, int, bool]], cut
             (client if by_client else server).ping(b"%08d" % size)
             continue
         if action == "open":
-            plan = Plan(ask_ended=size == 0)
+            plan = RequestHeaders(ask_ended=size == 0)
             plans[client.request([*REQUEST, (b"x-size", b"%d" % size)], end=size == 0)] = plan
             move()  # numbers must reach the server in order of use
             continue
@@ -104,7 +106,7 @@ def play(client: End, server: End, script: list[tuple[str, int, int, bool]], cut
     return plans
 
 
-def compare(client: End, server: End, plans: dict[int, Plan]) -> None:
+def compare(client: End, server: End, plans: dict[int, RequestHeaders]) -> None:
     for stream, plan in plans.items():
         at_server, at_client = server.seen[stream], client.seen[stream]
         assert at_server.heads[0][: len(REQUEST)] == REQUEST
@@ -149,7 +151,7 @@ def test_both_ends_see_the_same(
     plans = play(client, server, script, cuts)
     compare(client, server, plans)
     assert not ours.conn.failed
-    assert ours.conn.flow.queued_bytes == 0
+    assert ours.conn.sending.queued_bytes == 0
     still_open = [s for s, p in plans.items() if not p.reset_by and not (p.ask_ended and p.tell_ended)]
     if not ours_serves:
         assert sorted(ours.conn.streams) == still_open

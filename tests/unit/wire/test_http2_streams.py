@@ -83,9 +83,9 @@ def test_a_reset_drops_what_was_queued() -> None:
     conn.answer(1, ANSWER, b"x" * 1000, TAIL)
     conn.answer(3, ANSWER, b"y" * 500, TAIL)
     conn.receive(f.rst_stream(1, E.CANCEL))
-    assert conn.flow.queued_bytes == 500
+    assert conn.sending.queued_bytes == 500
     conn.reset(3, E.CANCEL)
-    assert conn.flow.queued_bytes == 0
+    assert conn.sending.queued_bytes == 0
     conn.take()
     conn.answer(1, ANSWER, b"", TAIL)
     conn.send_headers(1, ANSWER)

@@ -11,7 +11,7 @@ from tests.unit.wire.house import ANSWER, ASK, HEAD, House, allocate, house
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire import frames as f
 from fairlead.wire.frames import ErrorCode
-from fairlead.wire.grpc import prefix
+from fairlead.wire.grpc import length_prefixed
 from fairlead.wire.headers import encode_fields
 from fairlead.wire.proto import encode
 from fairlead.wire.rpc import Call, Status
@@ -29,7 +29,7 @@ async def test_a_call_in_one_read_is_answered_in_one_write(house: House) -> None
     peer.ask()
     fields, body = await peer.answer()
     assert fields == {":status": "200", "content-type": "application/grpc", "grpc-status": "0"}
-    assert body == prefix(encode(ANSWER))
+    assert body == length_prefixed(encode(ANSWER))
 
 
 async def test_an_answer_may_be_encoded_beforehand(house: House) -> None:
@@ -39,9 +39,9 @@ async def test_an_answer_may_be_encoded_beforehand(house: House) -> None:
     await house.serve({dp.ALLOCATE: lambda _request, _call: encode(ANSWER), dp.PRE_START_CONTAINER: later})
     peer = await house.peer()
     peer.ask()
-    assert (await peer.answer())[1] == prefix(encode(ANSWER))
-    peer.ask(3, prefix(b""), path=b"/v1beta1.DevicePlugin/PreStartContainer")
-    assert (await peer.answer(3))[1] == prefix(encode(ANSWER))
+    assert (await peer.answer())[1] == length_prefixed(encode(ANSWER))
+    peer.ask(3, length_prefixed(b""), path=b"/v1beta1.DevicePlugin/PreStartContainer")
+    assert (await peer.answer(3))[1] == length_prefixed(encode(ANSWER))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def test_what_is_not_grpc_gets_plain_http(
 async def test_a_request_that_does_not_decode_is_an_internal_error(house: House) -> None:
     await house.serve({dp.ALLOCATE: allocate})
     peer = await house.peer()
-    peer.ask(1, prefix(b"\x0a\x05"))
+    peer.ask(1, length_prefixed(b"\x0a\x05"))
     fields, _ = await peer.answer()
     assert fields["grpc-status"] == str(int(Status.INTERNAL))
     assert fields["grpc-message"].startswith("the request does not decode")
@@ -98,7 +98,7 @@ async def test_a_call_without_a_body_is_refused(house: House) -> None:
     peer = await house.peer()
     peer.send(f.frame(f.HEADERS, f.END_HEADERS | f.END_STREAM, 1, encode_fields(HEAD)))
     assert (await peer.answer())[0]["grpc-message"] == "a request is exactly one message"
-    peer.ask(3, prefix(ASK) + b"\x00\x00")
+    peer.ask(3, length_prefixed(ASK) + b"\x00\x00")
     assert (await peer.answer(3))[0]["grpc-message"] == "a request is exactly one message"
 
 
@@ -122,7 +122,7 @@ async def test_a_handler_with_a_wrong_answer_is_reported(house: House) -> None:
     peer = await house.peer()
     peer.ask()
     assert (await peer.answer())[0]["grpc-status"] == str(int(Status.UNKNOWN))
-    peer.ask(3, prefix(b""), path=b"/v1beta1.DevicePlugin/PreStartContainer")
+    peer.ask(3, length_prefixed(b""), path=b"/v1beta1.DevicePlugin/PreStartContainer")
     assert (await peer.answer(3))[0]["grpc-status"] == str(int(Status.UNKNOWN))
     assert [type(error) for error in house.errors] == [TypeError, TypeError]
 
@@ -139,7 +139,7 @@ async def test_a_handler_that_cancels_itself_answers_cancelled(house: House) -> 
     peer = await house.peer()
     peer.ask()
     assert (await peer.answer())[0]["grpc-status"] == str(int(Status.CANCELLED))
-    peer.ask(3, prefix(b""), path=b"/v1beta1.DevicePlugin/ListAndWatch")
+    peer.ask(3, length_prefixed(b""), path=b"/v1beta1.DevicePlugin/ListAndWatch")
     assert (await peer.answer(3))[0]["grpc-status"] == str(int(Status.CANCELLED))
 
 
@@ -150,9 +150,9 @@ async def test_a_stream_that_fails_midway_says_so_in_its_trailers(house: House) 
 
     await house.serve({dp.LIST_AND_WATCH: stream})
     peer = await house.peer()
-    peer.ask(1, prefix(b""), path=b"/v1beta1.DevicePlugin/ListAndWatch")
+    peer.ask(1, length_prefixed(b""), path=b"/v1beta1.DevicePlugin/ListAndWatch")
     fields, body = await peer.answer()
-    assert body == prefix(b"")
+    assert body == length_prefixed(b"")
     assert (fields["grpc-status"], fields["grpc-message"]) == ("2", "the driver is gone")
     assert [type(error) for error in house.errors] == [ValueError]
 
@@ -166,7 +166,7 @@ async def test_a_call_reset_before_its_handler_ran_leaves_nothing(house: House) 
 
     await house.serve({dp.PRE_START_CONTAINER: prepare, dp.ALLOCATE: allocate})
     peer = await house.peer()
-    peer.ask(1, prefix(b""), path=b"/v1beta1.DevicePlugin/PreStartContainer")
+    peer.ask(1, length_prefixed(b""), path=b"/v1beta1.DevicePlugin/PreStartContainer")
     peer.send(f.rst_stream(1, ErrorCode.CANCEL))
     peer.ask(3)
     await peer.answer(3)
@@ -184,7 +184,7 @@ async def test_a_generator_is_asked_for_more_when_its_message_has_left(house: Ho
     await house.serve({dp.LIST_AND_WATCH: stream, dp.ALLOCATE: allocate})
     peer = await house.peer(hello=False)
     peer.hello({f.INITIAL_WINDOW_SIZE: 60})
-    peer.ask(1, prefix(b""), path=b"/v1beta1.DevicePlugin/ListAndWatch")
+    peer.ask(1, length_prefixed(b""), path=b"/v1beta1.DevicePlugin/ListAndWatch")
     kind, payload = -1, b""
     while kind != f.DATA:
         kind, _, _, payload = await peer.frame()
@@ -194,3 +194,36 @@ async def test_a_generator_is_asked_for_more_when_its_message_has_left(house: Ho
     _, body = await peer.answer()
     assert len(payload) + len(body) == 3 * 105
     assert asked == [0, 1, 2]
+
+
+STREAM = b"/v1beta1.DevicePlugin/ListAndWatch"
+
+
+async def test_a_streaming_handler_that_raises_when_it_is_called_gets_a_status(house: House) -> None:
+    def broken(_request: dp.Empty, _call: Call) -> AsyncIterator[bytes]:
+        raise ValueError("no list yet")
+
+    server = await house.serve({dp.LIST_AND_WATCH: broken})
+    peer = await house.peer()
+    peer.ask(1, length_prefixed(b""), path=STREAM)
+    fields, body = await peer.answer()
+    assert (fields["grpc-status"], fields["grpc-message"], body) == (str(int(Status.UNKNOWN)), "no list yet", b"")
+    assert not server.tasks
+
+
+async def test_a_stream_that_is_reset_in_the_read_in_which_it_came_runs_nothing(house: House) -> None:
+    ran: list[str] = []
+
+    async def watch(_request: dp.Empty, _call: Call) -> AsyncIterator[bytes]:
+        ran.append("a step")
+        yield b""
+
+    server = await house.serve({dp.LIST_AND_WATCH: watch, dp.ALLOCATE: allocate})
+    peer = await house.peer()
+    peer.ask(1, length_prefixed(b""), path=STREAM)
+    peer.send(f.rst_stream(1, ErrorCode.CANCEL))
+    peer.ask(3)
+    assert (await peer.answer(3))[0]["grpc-status"] == "0"
+    await asyncio.sleep(0)
+    assert not ran
+    assert not server.tasks

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,15 +13,15 @@ from tests.unit.wire.house import HEAD, House, Peer, allocate, house
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire import frames as f
 from fairlead.wire.frames import ErrorCode
-from fairlead.wire.grpc import prefix
+from fairlead.wire.grpc import length_prefixed
 from fairlead.wire.headers import encode_fields
 from fairlead.wire.proto import DecodeError, decode
 from fairlead.wire.rpc import Call, Server, Status
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
-    from fairlead.wire.serving import ServerLink
+    from fairlead.wire.server_protocol import ServerProtocol
 
 __all__ = ["house"]  # a fixture
 
@@ -50,23 +52,45 @@ async def deaf(house: House, streams: int = 1) -> Peer:
     peer.hello({f.INITIAL_WINDOW_SIZE: f.MAX_WINDOW, f.MAX_FRAME_SIZE: f.LARGEST_FRAME_BYTES})
     peer.send(f.window_update(0, f.MAX_WINDOW - f.DEFAULT_WINDOW))
     for number in range(streams):
-        peer.ask(2 * number + 1, prefix(b""), path=WATCH)
+        peer.ask(2 * number + 1, length_prefixed(b""), path=WATCH)
     return peer
 
 
-def queued(link: ServerLink) -> list[memoryview]:
-    return [piece for stream in link.http.streams.values() for piece in stream.queue or ()]
+def queued(protocol: ServerProtocol) -> list[memoryview]:
+    return [piece for stream in protocol.http.streams.values() for piece in stream.queue or ()]
 
 
 async def test_a_list_that_nobody_reads_is_there_once_whoever_asked_for_it(house: House) -> None:
     server = await house.serve({dp.LIST_AND_WATCH: watch})
     for _ in range(12):
         await deaf(house)
-    await until(lambda: server.connections == 12 and all(link.paused for link in server.links))
-    for link in server.links:
+    await until(lambda: server.connections == 12 and all(protocol.paused for protocol in server.protocols))
+    for protocol in server.protocols:
         # What one connection has of its own: what the transport was given last, and what was below its high-water mark.
-        assert link.transport.get_write_buffer_size() <= link.limits.burst_bytes + 2**16 + 100
-        assert all(piece.obj is LIST for piece in queued(link) if len(piece) > 5)
+        assert protocol.transport.get_write_buffer_size() <= protocol.limits.burst_bytes + 2**16 + 100
+        assert all(piece.obj is LIST for piece in queued(protocol) if len(piece) > 5)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_a_list_that_was_not_read_is_freed_with_its_connection(house: House) -> None:
+    """At once: the parts of a connection refer to each other, and the collector may come much later."""
+    server = await house.serve({dp.LIST_AND_WATCH: watch})
+    before = sys.getrefcount(LIST)
+    peers = [await deaf(house, streams=2) for _ in range(8)]
+    await until(lambda: server.connections == 8 and all(protocol.paused for protocol in server.protocols))
+    assert sys.getrefcount(LIST) > before
+    for peer in peers:
+        peer.writer.transport.abort()
+    await until(lambda: not server.protocols and not server.tasks)
+    assert sys.getrefcount(LIST) == before
 
 
 async def test_streams_of_one_connection_that_are_not_read_end_it(house: House) -> None:
@@ -79,21 +103,21 @@ async def test_streams_of_one_connection_that_are_not_read_end_it(house: House) 
 
     server = await house.serve({dp.LIST_AND_WATCH: count}, queue_bytes=8_000_000)
     await deaf(house, streams=10)
-    await until(lambda: asked and not server.links)
+    await until(lambda: asked and not server.protocols)
 
 
 async def test_all_connections_together_have_a_bound_and_the_wanted_one_is_kept(house: House) -> None:
     server = await house.serve({dp.LIST_AND_WATCH: watch}, server_queue_bytes=10_000_000)
     await deaf(house)
-    await until(lambda: len(server.links) == 1 and next(iter(server.links)).paused)
-    kubelet = next(iter(server.links))
-    kubelet.peer.wanted = True
+    await until(lambda: len(server.protocols) == 1 and next(iter(server.protocols)).paused)
+    kubelet = next(iter(server.protocols))
+    kubelet.peer.protected = True
     for _ in range(8):
         await deaf(house)
     # The sockets' own buffers hold some of it.
-    await until(lambda: len(server.links) <= 4 and all(link.paused for link in server.links))
-    assert kubelet in server.links
-    assert sum(link.waiting_bytes for link in server.links) <= 10_000_000
+    await until(lambda: len(server.protocols) <= 4 and all(protocol.paused for protocol in server.protocols))
+    assert kubelet in server.protocols
+    assert sum(protocol.waiting_bytes for protocol in server.protocols) <= 10_000_000
 
 
 async def ask(peer: Peer) -> str:
@@ -104,8 +128,8 @@ async def ask(peer: Peer) -> str:
 async def test_one_connection_too_many_closes_the_idlest(house: House) -> None:
     server = await house.serve({dp.ALLOCATE: allocate, dp.LIST_AND_WATCH: short}, connections=4)
     kubelet = await house.peer()
-    kubelet.ask(1, prefix(b""), path=WATCH)
-    await until(lambda: any(link.calls for link in server.links))
+    kubelet.ask(1, length_prefixed(b""), path=WATCH)
+    await until(lambda: any(protocol.calls for protocol in server.protocols))
     idle = [await house.peer() for _ in range(6)]
     newest = await house.peer()
     assert await ask(newest) == "0"
@@ -120,14 +144,14 @@ async def test_a_connection_without_a_call_is_closed_after_a_while(house: House)
     peer = await house.peer()
     assert await ask(peer) == "0"
     assert await peer.goodbye() == ErrorCode.NO_ERROR
-    await until(lambda: not server.links)
+    await until(lambda: not server.protocols)
 
 
 async def test_a_connection_with_a_call_stays(house: House) -> None:
     server = await house.serve({dp.LIST_AND_WATCH: short, dp.ALLOCATE: allocate}, idle_s=0.02)
     peer = await house.peer()
-    peer.ask(1, prefix(b""), path=WATCH)
-    await until(lambda: any(link.calls for link in server.links))
+    peer.ask(1, length_prefixed(b""), path=WATCH)
+    await until(lambda: any(protocol.calls for protocol in server.protocols))
     other = await house.peer()
     assert await other.goodbye() == ErrorCode.NO_ERROR  # its time has come and gone
     peer.ask(3)
@@ -152,7 +176,7 @@ def test_a_message_of_two_million_empty_items_is_refused_by_name(message: type, 
 async def test_two_million_empty_containers_are_refused_and_the_next_call_is_served(house: House) -> None:
     await house.serve({dp.ALLOCATE: allocate})
     peer = await house.peer()
-    body = prefix(b"\x0a\x00" * 2_000_000)
+    body = length_prefixed(b"\x0a\x00" * 2_000_000)
     peer.ask(1, b"")
     fields, _ = await peer.answer(1)
     assert fields["grpc-status"] == str(int(Status.INTERNAL))

@@ -11,13 +11,13 @@ from tests.unit.wire.house import CROWD, House, Peer, allocate, house
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire import frames as f
 from fairlead.wire.frames import ErrorCode
-from fairlead.wire.grpc import prefix
+from fairlead.wire.grpc import length_prefixed
 from fairlead.wire.rpc import Call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from fairlead.wire.serving import ServerLink
+    from fairlead.wire.server_protocol import ServerProtocol
 
 __all__ = ["house"]  # a fixture
 
@@ -38,14 +38,14 @@ async def test_a_peer_that_reads_nothing_pauses_us_and_is_left_in_the_end(house:
     peer = await house.peer(hello=False)
     peer.hello({f.INITIAL_WINDOW_SIZE: f.MAX_WINDOW})
     peer.send(f.window_update(0, f.MAX_WINDOW - f.DEFAULT_WINDOW))
-    peer.ask(1, prefix(b""), path=b"/v1beta1.DevicePlugin/ListAndWatch")
+    peer.ask(1, length_prefixed(b""), path=b"/v1beta1.DevicePlugin/ListAndWatch")
     peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport can
     await closed.wait()
     assert len(sent) < 20
     assert server.connections == 0
 
 
-async def crowd(house: House, handled: list[int]) -> tuple[Peer, ServerLink]:
+async def crowd(house: House, handled: list[int]) -> tuple[Peer, ServerProtocol]:
     """A peer that has sent far more calls than it reads answers for, and the server's end of its connection."""
 
     def count(_request: object, _call: Call) -> bytes:
@@ -61,13 +61,13 @@ async def crowd(house: House, handled: list[int]) -> tuple[Peer, ServerLink]:
         peer.ask(stream)
     for _ in range(300):  # more turns of the loop than it takes to read everything
         await asyncio.sleep(0)
-    return peer, next(iter(server.links))
+    return peer, next(iter(server.protocols))
 
 
 async def test_calls_are_not_read_while_answers_are_not(house: House) -> None:
     handled: list[int] = []
-    peer, link = await crowd(house, handled)
-    assert not link.transport.is_reading()
+    peer, protocol = await crowd(house, handled)
+    assert not protocol.transport.is_reading()
     assert 0 < len(handled) < CROWD / 2
     peer.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
     for stream in range(1, 2 * CROWD, 2):
@@ -78,10 +78,10 @@ async def test_calls_are_not_read_while_answers_are_not(house: House) -> None:
 async def test_a_connection_that_is_left_reads_to_the_end(house: House) -> None:
     """Input that nobody read would turn the close into a reset, and the peer would lose what we said last."""
     handled: list[int] = []
-    _, link = await crowd(house, handled)
+    _, protocol = await crowd(house, handled)
     before = len(handled)
-    link.leave()
-    assert link.transport.is_reading()
+    protocol.close_gracefully()
+    assert protocol.transport.is_reading()
     await asyncio.sleep(0)
     assert len(handled) == before
 
@@ -90,7 +90,7 @@ async def test_a_peer_that_said_hello_is_not_waited_for(house: House) -> None:
     server = await house.serve({dp.ALLOCATE: allocate})
     peer = await house.peer(hello=False)
     await peer.frame()
-    timer = next(iter(server.links))._preface
+    timer = next(iter(server.protocols))._preface_timer
     assert timer is not None
     assert not timer.cancelled()
     peer.hello()
@@ -113,8 +113,8 @@ async def test_the_kubelet_may_be_busy_for_longer_than_others(house: House) -> N
     peer = await house.peer(hello=False)
     peer.hello({f.INITIAL_WINDOW_SIZE: 0})
     await peer.frame()
-    link = next(iter(server.links))
-    link.peer.wanted = True
+    protocol = next(iter(server.protocols))
+    protocol.peer.protected = True
     peer.ask()
     await asyncio.sleep(0.1)
     assert server.connections == 1
@@ -127,11 +127,11 @@ async def test_a_connection_that_the_kubelet_left_behind_has_no_more_time_than_o
     peer = await house.peer(hello=False)
     peer.hello({f.INITIAL_WINDOW_SIZE: 0})
     await peer.frame()
-    link = next(iter(server.links))
-    link.peer.wanted = True
+    protocol = next(iter(server.protocols))
+    protocol.peer.protected = True
     peer.ask()
     await asyncio.sleep(0.05)
-    link.peer.wanted = False  # it registered us anew, on another connection
+    protocol.peer.protected = False  # it registered us anew, on another connection
     assert await peer.goodbye() == ErrorCode.ENHANCE_YOUR_CALM
 
 
@@ -143,13 +143,13 @@ async def test_a_slow_peer_that_goes_on_reading_is_kept(house: House) -> None:
     for turn in range(3):
         while (await peer.frame())[0] != f.DATA:
             pass
-        link = next(iter(server.links))
+        protocol = next(iter(server.protocols))
         if turn:
-            link._check_stall()  # as the timer would; a byte has left since it last looked
+            protocol._check_stall()  # as the timer would; a byte has left since it last looked
         peer.send(f.window_update(1, 1))
     peer.send(f.window_update(1, 1000))
     assert (await peer.answer())[0]["grpc-status"] == "0"
-    next(iter(server.links))._check_stall()  # nothing waits any more: nothing to complain about
+    next(iter(server.protocols))._check_stall()  # nothing waits any more: nothing to complain about
     assert server.connections == 1
 
 
@@ -181,7 +181,7 @@ async def test_a_peer_that_breaks_the_rules_hears_why(house: House) -> None:
 
     await house.serve({dp.PRE_START_CONTAINER: prepare})
     peer = await house.peer()
-    peer.ask(1, prefix(b""), path=b"/v1beta1.DevicePlugin/PreStartContainer")
+    peer.ask(1, length_prefixed(b""), path=b"/v1beta1.DevicePlugin/PreStartContainer")
     peer.send(f.frame(f.PING, 0, 0, b"12345678"))
     while (await peer.frame())[0] != f.PING:
         pass

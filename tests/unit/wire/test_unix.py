@@ -47,10 +47,10 @@ def test_another_kind_of_file_is_left_alone(tmp_path: Path) -> None:
     path.write_text("precious")
     with pytest.raises(SocketPathError, match="exists and is not a socket"):
         listen(path)
-    link = tmp_path / "link.sock"
-    link.symlink_to(path)
+    protocol = tmp_path / "protocol.sock"
+    protocol.symlink_to(path)
     with pytest.raises(SocketPathError):
-        listen(link)
+        listen(protocol)
     assert path.read_text() == "precious"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from fairlead.backends.nvidia.backend import NvidiaBackend
 from fairlead.backends.nvidia.faults import TABLE, unknown_codes
 from fairlead.backends.nvidia.spec import Options, find_faults
-from fairlead.backends.strict import convert
+from fairlead.kit.decoding import convert
 from fairlead.model.errors import ConfigError
 from fairlead.model.ports import Clock
 
@@ -20,7 +20,7 @@ def open_backend(options: Mapping[str, Any], clock: Clock) -> NvidiaBackend:
     chosen = convert(dict(options), Options, "nvidia")
     problems = list(find_faults(chosen))
     for code in unknown_codes(chosen.health.faults):
-        from fairlead.backends.strict import did_you_mean  # noqa: PLC0415 - only an error needs it
+        from fairlead.kit.decoding import did_you_mean  # noqa: PLC0415 - only an error needs it
 
         problems.append(f"health.faults: unknown code {code!r}{did_you_mean(code, [*TABLE, 'xid-<number>'])}")
     if problems:

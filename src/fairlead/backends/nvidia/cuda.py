@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_int, c_size_t
 
-from fairlead.backends.nvidia.records import Gpu, Kind, Look
+from fairlead.backends.nvidia.snapshot import Gpu, Platform, Snapshot
 from fairlead.model.errors import BackendError
 
 NAME = "libcuda.so.1"
@@ -16,7 +16,7 @@ _NAME_BYTES = 256
 _MAJOR, _MINOR = 75, 76  # compute capability, among the attributes of a device
 
 
-def look(library: str = NAME) -> Look:
+def snapshot(library: str = NAME) -> Snapshot:
     """BackendError where there is no CUDA, or where it does not start."""
     try:
         cuda = ctypes.CDLL(library)
@@ -48,4 +48,4 @@ def look(library: str = NAME) -> Look:
         call("cuDeviceGetAttribute", byref(minor), c_int(_MINOR), device)
         text = name.value.decode(errors="replace")
         gpus.append(Gpu(f"cuda{index}", index, -1, "", text, size.value, f"{major.value}.{minor.value}"))
-    return Look(Kind.TEGRA, tuple(gpus), driver_version="unknown", cuda_version=version.value)
+    return Snapshot(Platform.TEGRA, tuple(gpus), driver_version="unknown", cuda_version=version.value)

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from fairlead.backends.nvidia.errors import GpusFailed, MigMismatch
-from fairlead.backends.nvidia.records import Gpu, Kind, Look
-from fairlead.backends.nvidia.records import Mig as Instance
-from fairlead.backends.nvidia.spec import Mig, Scope
+from fairlead.backends.nvidia.snapshot import Gpu, MigDevice, Platform, Snapshot
+from fairlead.backends.nvidia.spec import MigStrategy, Scope
 from fairlead.model.device import Device, DeviceNode
 
 VENDOR = "nvidia"
@@ -17,25 +16,25 @@ WSL_NODE = "/dev/dxg"
 WSL_ID, TEGRA_ID = "all", "tegra"
 
 
-class Shown(Struct, frozen=True):
+class Discovered(Struct, frozen=True):
     devices: tuple[Device, ...] = ()
     problems: tuple[str, ...] = ()
 
 
-def show(look: Look, mig: Mig) -> Shown:
+def make_devices(snapshot: Snapshot, mig: MigStrategy) -> Discovered:
     """What a look means under a way to show MIG. GPUs that are lost stay in the list: containers may have them."""
-    if look.kind is Kind.TEGRA:
+    if snapshot.platform is Platform.TEGRA:
         attributes = {"kind": "tegra", "computeCapability": "0.0"}
-        return Shown((Device(TEGRA_ID, index="0", vendor=VENDOR, attributes=attributes),))
-    gpus = sorted((*look.gpus, *look.lost), key=lambda gpu: gpu.index)
-    if look.kind is Kind.WSL:
-        return Shown((_wsl(),) if gpus else (), look.problems)
-    if mig is Mig.SINGLE:
+        return Discovered((Device(TEGRA_ID, index="0", vendor=VENDOR, attributes=attributes),))
+    gpus = sorted((*snapshot.gpus, *snapshot.lost), key=lambda gpu: gpu.index)
+    if snapshot.platform is Platform.WSL:
+        return Discovered((_wsl(),) if gpus else (), snapshot.problems)
+    if mig is MigStrategy.SINGLE:
         _check_single(gpus)
     devices: list[Device] = []
     problems: list[str] = []
     for gpu in gpus:
-        if mig is Mig.NONE or not gpu.mig_enabled:
+        if mig is MigStrategy.NONE or not gpu.mig_enabled:
             devices.append(_whole(gpu))
             continue
         if not gpu.migs:
@@ -47,13 +46,13 @@ def show(look: Look, mig: Mig) -> Shown:
                 devices.append(_part(gpu, instance))
     if problems and not devices and any(gpu.migs for gpu in gpus):
         raise GpusFailed(problems)
-    return Shown(tuple(devices), (*look.problems, *problems))
+    return Discovered(tuple(devices), (*snapshot.problems, *problems))
 
 
-def describe(gpus: Iterable[Gpu], mig: Mig) -> Iterator[Device]:
+def describe(gpus: Iterable[Gpu], mig: MigStrategy) -> Iterator[Device]:
     """Each GPU or instance as a device, whether or not it can be offered as it is."""
     for gpu in gpus:
-        if mig is Mig.NONE or not gpu.mig_enabled:
+        if mig is MigStrategy.NONE or not gpu.mig_enabled:
             yield _whole(gpu)
         else:
             yield from (_part(gpu, instance) for instance in gpu.migs)
@@ -92,7 +91,7 @@ def _whole(gpu: Gpu) -> Device:
     )
 
 
-def _part(gpu: Gpu, instance: Instance) -> Device:
+def _part(gpu: Gpu, instance: MigDevice) -> Device:
     attributes = {
         "kind": "mig",
         "profile": instance.resource_profile,
@@ -128,13 +127,18 @@ def _numa(gpu: Gpu) -> tuple[int, ...]:
     return () if gpu.numa is None else (gpu.numa,)
 
 
-def _missing_cap(gpu: Gpu, instance: Instance) -> str:
+def _missing_cap(gpu: Gpu, instance: MigDevice) -> str:
     path = f"/proc/driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi{instance.gi}"
     if instance.gi_cap is None:
         return f"missing MIG GPU instance capability path: {path}/access"
     if instance.ci_cap is None:
         return f"missing MIG compute instance capability path: {path}/ci{instance.ci}/access"
     return ""
+
+
+def gpu_of(device: Device) -> str:
+    """The UUID of the GPU that a device is, or is cut from. A device that is named otherwise carries it."""
+    return device.attributes.get("gpu") or device.parent or device.id
 
 
 def reach(
@@ -146,8 +150,8 @@ def reach(
 ) -> Iterator[Device]:
     """The devices that a fault of a GPU, or of one instance on it, concerns."""
     for device in devices:
-        part = device.parent == gpu and (scope is Scope.GPU or _is_named(device, gi, ci))
-        if scope is Scope.NODE or device.id == gpu or part:
+        whole = device.parent is None or scope is Scope.GPU
+        if scope is Scope.NODE or (gpu_of(device) == gpu and (whole or _is_named(device, gi, ci))):
             yield device
 
 

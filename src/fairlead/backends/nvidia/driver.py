@@ -1,4 +1,4 @@
-"""The driver: one session with NVML, and what it tells of all GPUs. Blocking: everything here runs on the owner thread.
+"""The driver: one session with NVML, and what it reports of all GPUs. Blocking: runs on the owner thread.
 
 Knows nothing of resources and of health policy. A GPU that fails a question costs itself only, never its neighbours.
 """
@@ -9,19 +9,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from fairlead.backends.nvidia import library
-from fairlead.backends.nvidia.caps import Caps, Mark, read_mig_minors, read_numa, sysfs_bus_id
 from fairlead.backends.nvidia.errors import GpusFailed, NvmlError, init_failed
+from fairlead.backends.nvidia.kernel import Caps, KernelFingerprint, read_mig_minors, read_numa, sysfs_bus_id
 from fairlead.backends.nvidia.links import read_links
 from fairlead.backends.nvidia.mig import read_migs
+from fairlead.backends.nvidia.nodes import read_nodes
 from fairlead.backends.nvidia.nvml import ADDRESSING_ATS, GPU_IS_LOST, RESET_REQUIRED, UNKNOWN, Handle, Nvml
-from fairlead.backends.nvidia.records import Gpu, Kind, Look
+from fairlead.backends.nvidia.snapshot import Gpu, Platform, Snapshot
 from fairlead.backends.nvidia.spec import Discovery, Options
+from fairlead.model.device import Usage
 from fairlead.model.errors import BackendError
 from fairlead.model.inventory import NO_LINKS, Links
 from fairlead.model.names import SLOT_ID_MAX
 
 R = TypeVar("R")
+NO_NVML = "NVML's library was not found: GPUs are known by their device nodes alone, and their health is not watched"
 LOST_EVERY = 5  # so many scans to a new session while a GPU does not answer: it may have been reset meanwhile
 _DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})  # drive a screen and nothing else
 
@@ -29,8 +34,8 @@ _DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})  # drive a screen a
 class Driver:
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._mark = Mark(options.host_root)
-        self._seen_mark: frozenset[str] = frozenset()
+        self._fingerprint = KernelFingerprint(options.host_root)
+        self._seen_fingerprint: frozenset[str] = frozenset()
         self._started = False
         self.sessions = 0  # that were started
         self._missing = False  # a GPU that is counted did not answer
@@ -38,7 +43,7 @@ class Driver:
         self._links: tuple[frozenset[tuple[str, str]], Links] = (frozenset(), NO_LINKS)
         self.nvml: Nvml | None = None
         self.handles: dict[str, Handle] = {}  # by UUID; of GPUs that answered the last look
-        self.last: Look | None = None
+        self.last: Snapshot | None = None
         self.busy_with = ""  # the GPU that is being asked now; read by the loop when an answer is late
 
     # --- The session ----------------------------------------------------------------------------------------------
@@ -47,9 +52,9 @@ class Driver:
         """Whether only a new session would show what is there. GPUs are counted when a session starts."""
         if not self._started:
             return False
-        mark = self._mark.read()
-        if not mark or mark != self._seen_mark:
-            return True  # without a mark nobody knows: then each scan is a new session
+        fingerprint = self._fingerprint.read()
+        if not fingerprint or fingerprint != self._seen_fingerprint:
+            return True  # without a fingerprint a change would not be seen: each scan is a new session
         if not self._missing:
             return False
         self._waited = (self._waited + 1) % LOST_EVERY
@@ -67,27 +72,37 @@ class Driver:
         if self.nvml is None:
             self.nvml = library.load(self._options.driver_root_mount)
         if not self._started:
-            mark = self._mark.read()
+            fingerprint = self._fingerprint.read()
             try:
                 self.nvml.init()
             except NvmlError as error:
                 self.nvml = None  # the next try takes the library that is there then: an upgrade may have replaced it
                 raise init_failed(error) from None
-            self._started, self._seen_mark = True, mark
+            self._started, self._seen_fingerprint = True, fingerprint
             self.sessions += 1
         return self.nvml
 
     # --- A look at everything -------------------------------------------------------------------------------------
 
-    def look(self) -> Look:
-        kind = library.kind_before(self._options)
-        if kind is Kind.TEGRA:
-            self.last = Look(Kind.TEGRA)
+    def snapshot(self) -> Snapshot:
+        if self._is_by_nodes():
+            found = read_nodes(self._options.host_root)
+            problems = (NO_NVML, *found.problems) if self._options.discovery is Discovery.ANY else found.problems
+            self.last = replace(found, problems=problems)
             return self.last
-        self.last = self._look(self._start(), kind)
+        kind = library.kind_before(self._options)
+        if kind is Platform.TEGRA:
+            self.last = Snapshot(Platform.TEGRA)
+            return self.last
+        self.last = self._snapshot(self._start(), kind)
         return self.last
 
-    def _look(self, nvml: Nvml, kind: Kind) -> Look:
+    def _is_by_nodes(self) -> bool:
+        if self._options.discovery is Discovery.ANY and not self._started:
+            return not library.has_library(self._options.driver_root_mount)
+        return self._options.discovery is Discovery.NODES
+
+    def _snapshot(self, nvml: Nvml, kind: Platform) -> Snapshot:
         caps = read_mig_minors(self._options.host_root)
         before = {gpu.index: gpu for gpu in (*self.last.gpus, *self.last.lost)} if self.last else {}
         gpus: dict[str, Gpu] = {}
@@ -115,10 +130,10 @@ class Driver:
         self._missing = bool(missed)
         self._waited = self._waited if missed else 0
         if self._options.discovery is Discovery.AUTO and library.is_soc([gpu.name for gpu in gpus.values()]):
-            kind = Kind.TEGRA
-        return Look(
+            kind = Platform.TEGRA
+        return Snapshot(
             kind,
-            tuple(gpus.values()) if kind is not Kind.TEGRA else (),
+            tuple(gpus.values()) if kind is not Platform.TEGRA else (),
             lost,
             driver_version=nvml.driver_version(),
             cuda_version=nvml.cuda_version(),
@@ -160,12 +175,12 @@ class Driver:
             coherent=_is_coherent(nvml, handle),
         )
 
-    def links(self, look: Look) -> Links:
+    def links(self, snapshot: Snapshot) -> Links:
         """Between the GPUs of a look. Read once for a set of GPUs; one that is lost leaves what is known as it is."""
         known, links = self._links
-        here = frozenset((gpu.uuid, gpu.bus_id) for gpu in look.gpus)
+        here = frozenset((gpu.uuid, gpu.bus_id) for gpu in snapshot.gpus)
         if self.nvml is not None and not here <= known:
-            links = read_links(self.nvml, self.handles, look.gpus)
+            links = read_links(self.nvml, self.handles, snapshot.gpus)
             self._links = here, links
         return links
 
@@ -192,6 +207,11 @@ class Driver:
         rows = self._read_of(uuid, lambda nvml, handle: nvml.rows(handle))
         pages = self._read_of(uuid, lambda nvml, handle: nvml.pages_pending(handle)) if rows is None else None
         return rows if pages is None else (pages, False)
+
+    def usage(self, uuid: str) -> Usage:
+        percent = self._read_of(uuid, lambda nvml, handle: nvml.utilization(handle))
+        used = self._read_of(uuid, lambda nvml, handle: nvml.memory_used_bytes(handle))
+        return Usage(None if percent is None else percent / 100, used)
 
     def _read_of(self, uuid: str, read: Callable[[Nvml, Handle], R]) -> R | None:
         nvml = self._session()

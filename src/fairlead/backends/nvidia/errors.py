@@ -1,4 +1,4 @@
-"""What can go wrong with NVIDIA's driver, in words that say what to do."""
+"""What can go wrong with NVIDIA's driver, with what to do."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class MigMismatch(BackendError):
         self.what = what
 
 
-class MpsNotYet(BackendError):
-    """A control daemon that somebody else looks after is not well. It is asked again."""
+class MpsNotReady(BackendError):
+    """A control daemon that another container runs does not answer. It is asked again."""
 
 
 class GpusFailed(BackendError):

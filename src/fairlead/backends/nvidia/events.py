@@ -1,7 +1,7 @@
 """Events of the driver: an event set on all GPUs, and the wait for the next. Blocking: runs on a thread of its own.
 
-Holds a session of its own, so that a wait never stands on one that another thread ends. Events that come while nobody
-waits are kept by NVML as long as the set is open.
+Holds a session of its own, so that a wait never depends on one that another thread ends. NVML keeps events that come
+while no thread waits, as long as the set is open.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from fairlead.backends.nvidia.nvml import (
 )
 
 WANTED = XID | DOUBLE_BIT | UNAVAILABLE
-_AT_ONCE = 256  # a storm is told in parts
-# The loop has a fault to tell the kubelet of. Two threads that want the interpreter would wait for each other.
+_AT_ONCE = 256  # a storm is reported in parts
+# The loop has a fault to report to the kubelet. Two threads that want the interpreter would wait for each other.
 _BREATH_S = 0.002
 
 
-class Report(Struct, frozen=True):
+class GpuEvent(Struct, frozen=True):
     """Something befell a GPU, or one instance of it."""
 
-    gpu: str  # its UUID
+    gpu: str  # its UUID; empty where the driver does not say whose event it is
     kind: int
     data: int  # the XID
     gi: int | None = None
@@ -81,8 +81,8 @@ class Events:
                 problems.append(f"{uuid}: {why}; only probes tell of its faults")
         return tuple(problems)
 
-    def wait(self, timeout_s: float, tell: Callable[[Report], None], go_on: Callable[[], bool]) -> None:
-        """Tells what happens, each event as soon as it is known. NvmlError when the set is of no more use.
+    def wait(self, timeout_s: float, report: Callable[[GpuEvent], None], go_on: Callable[[], bool]) -> None:
+        """Reports each event as soon as it is known. NvmlError when the set is of no more use.
 
         Asks after each wait whether to go on: one that ends without an event costs the loop nothing.
         """
@@ -90,16 +90,16 @@ class Events:
         try:
             while self._nvml is not None and self._set is not None and not self.ending:
                 event = self._nvml.wait(self._set, int(timeout_s * 1000))
-                told = 0
+                reported = 0
                 while event is not None:
-                    uuid = self._uuids.get(event.device)
-                    if uuid is None:  # whose it is nobody says: all are asked, as when the wait says that one is lost
+                    uuid = self._uuids.get(event.device, "")
+                    report(GpuEvent(uuid, event.kind, event.data, event.gi, event.ci))
+                    if not uuid:  # the event names no GPU: all are probed, as when the wait reports a lost one
                         raise NvmlError("nvmlEventSetWait", GPU_IS_LOST, f"event {event.data} names no GPU of ours")
-                    tell(Report(uuid, event.kind, event.data, event.gi, event.ci))
-                    if not told:
+                    if not reported:
                         self._rest(_BREATH_S)
-                    told += 1
-                    event = self._nvml.wait(self._set, 0) if told < _AT_ONCE else None
+                    reported += 1
+                    event = self._nvml.wait(self._set, 0) if reported < _AT_ONCE else None
                 if not go_on():
                     return
         finally:

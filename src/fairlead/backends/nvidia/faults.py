@@ -15,6 +15,7 @@ from fairlead.model.health import Cause, CauseKind
 
 _TRANSIENT, _NEEDS_RESET = CauseKind.TRANSIENT, CauseKind.NEEDS_RESET
 _XID = "xid-"
+_XID_DIGITS = 20  # of the 64 bits that an event has for it
 
 GPU_LOST = "gpu-lost"
 RESET_REQUIRED = "reset-required"
@@ -26,7 +27,7 @@ NO_ANSWER = "nvml-error"
 HANG = "nvml-hang"
 
 
-class Line(Struct, frozen=True):
+class FaultEntry(Struct, frozen=True):
     kind: CauseKind
     message: str
     hold_s: float | None = None  # None: as for any other fault
@@ -39,41 +40,41 @@ _RESET = (Evidence.DRIVER, Evidence.PCI, Evidence.ANSWER, Evidence.ACTION)
 _MEMORY = (Evidence.ROWS, *_RESET)
 
 
-def _until_reset(message: str, hold_s: float | None = 300, cured_by: tuple[Evidence, ...] = _RESET) -> Line:
-    return Line(_NEEDS_RESET, message, hold_s, cured_by=cured_by)
+def _until_reset(message: str, hold_s: float | None = 300, cured_by: tuple[Evidence, ...] = _RESET) -> FaultEntry:
+    return FaultEntry(_NEEDS_RESET, message, hold_s, cured_by=cured_by)
 
 
 # XIDs that are not ignored withdraw a device at once, as NVIDIA's own plugin does. What differs is the way back: after
 # the fault of a program the GPU is good again soon; after one that only a reset ends, it stays away until a reset was
 # seen. The six that are ignored by default stand here for those who watch them.
-TABLE: Mapping[str, Line] = {
-    "xid-8": Line(_NEEDS_RESET, "GPU stopped processing"),
-    "xid-13": Line(_NEEDS_RESET, "graphics engine exception"),
-    "xid-31": Line(_NEEDS_RESET, "GPU memory page fault"),
-    "xid-32": Line(_NEEDS_RESET, "invalid or corrupted push buffer stream"),
+TABLE: Mapping[str, FaultEntry] = {
+    "xid-8": FaultEntry(_NEEDS_RESET, "GPU stopped processing"),
+    "xid-13": FaultEntry(_NEEDS_RESET, "graphics engine exception"),
+    "xid-31": FaultEntry(_NEEDS_RESET, "GPU memory page fault"),
+    "xid-32": FaultEntry(_NEEDS_RESET, "invalid or corrupted push buffer stream"),
     "xid-38": _until_reset("driver firmware error"),
-    "xid-43": Line(_NEEDS_RESET, "GPU stopped processing"),
-    "xid-45": Line(_NEEDS_RESET, "preemptive cleanup after earlier errors"),
+    "xid-43": FaultEntry(_NEEDS_RESET, "GPU stopped processing"),
+    "xid-45": FaultEntry(_NEEDS_RESET, "preemptive cleanup after earlier errors"),
     "xid-46": _until_reset("GPU stopped processing"),
     "xid-48": _until_reset("double-bit ECC error", cured_by=_MEMORY),
     "xid-61": _until_reset("internal micro-controller breakpoint"),
     "xid-62": _until_reset("internal micro-controller halt"),
     "xid-63": _until_reset("memory row remapping recorded; takes effect at the next reset", None, _MEMORY),
     "xid-64": _until_reset("memory row remapping failed", 600, _MEMORY),
-    "xid-68": Line(_NEEDS_RESET, "video processor exception"),
-    "xid-69": Line(_NEEDS_RESET, "graphics engine class error"),
+    "xid-68": FaultEntry(_NEEDS_RESET, "video processor exception"),
+    "xid-69": FaultEntry(_NEEDS_RESET, "graphics engine class error"),
     "xid-74": _until_reset("NVLink error"),
     "xid-79": _until_reset("GPU has fallen off the bus"),
-    "xid-92": Line(_NEEDS_RESET, "high rate of single-bit ECC errors"),
-    "xid-94": Line(_NEEDS_RESET, "contained memory error"),
+    "xid-92": FaultEntry(_NEEDS_RESET, "high rate of single-bit ECC errors"),
+    "xid-94": FaultEntry(_NEEDS_RESET, "contained memory error"),
     "xid-95": _until_reset("uncontained memory error", cured_by=_MEMORY),
-    "xid-109": Line(_NEEDS_RESET, "context switch timeout"),
+    "xid-109": FaultEntry(_NEEDS_RESET, "context switch timeout"),
     "xid-110": _until_reset("security fault"),
     "xid-119": _until_reset("GSP RPC timeout"),
     "xid-120": _until_reset("GSP error"),
-    "xid-121": Line(_NEEDS_RESET, "chip-to-chip link error"),
+    "xid-121": FaultEntry(_NEEDS_RESET, "chip-to-chip link error"),
     "xid-136": _until_reset("link training failed"),
-    "xid-137": Line(_NEEDS_RESET, "NVLink privilege error"),
+    "xid-137": FaultEntry(_NEEDS_RESET, "NVLink privilege error"),
     "xid-140": _until_reset("unrecovered ECC error", cured_by=_MEMORY),
     "xid-143": _until_reset("GPU initialization failed"),
     "xid-144": _until_reset("NVLink SAW error"),
@@ -90,16 +91,16 @@ TABLE: Mapping[str, Line] = {
     "xid-157": _until_reset("resource retirement failed", 600, _MEMORY),
     DOUBLE_BIT: _until_reset("double-bit ECC error", cured_by=_MEMORY),
     UNAVAILABLE: _until_reset("the driver cannot use the GPU"),
-    GPU_LOST: Line(_NEEDS_RESET, "the GPU is lost: it does not answer on the bus"),
-    RESET_REQUIRED: Line(_NEEDS_RESET, "the driver asks for a reset of the GPU"),
-    ROWS_PENDING: Line(_NEEDS_RESET, "memory row remapping waits for a reset of the GPU"),
-    ROWS_FAILED: Line(_NEEDS_RESET, "memory row remapping failed"),
-    NO_ANSWER: Line(_TRANSIENT, "the driver answers for the GPU with an error"),
-    HANG: Line(_TRANSIENT, "the driver does not answer for the GPU"),
+    GPU_LOST: FaultEntry(_NEEDS_RESET, "the GPU is lost: it does not answer on the bus"),
+    RESET_REQUIRED: FaultEntry(_NEEDS_RESET, "the driver asks for a reset of the GPU"),
+    ROWS_PENDING: FaultEntry(_NEEDS_RESET, "memory row remapping waits for a reset of the GPU"),
+    ROWS_FAILED: FaultEntry(_NEEDS_RESET, "memory row remapping failed"),
+    NO_ANSWER: FaultEntry(_TRANSIENT, "the driver answers for the GPU with an error"),
+    HANG: FaultEntry(_TRANSIENT, "the driver does not answer for the GPU"),
 }
 _OF_EVENTS = {nvml.DOUBLE_BIT: DOUBLE_BIT, nvml.UNAVAILABLE: UNAVAILABLE}
 _AS_IT_IS = Fault()
-_UNKNOWN_XID = Line(_NEEDS_RESET, "reported by the driver")
+_UNKNOWN_XID = FaultEntry(_NEEDS_RESET, "reported by the driver")
 
 
 class Faults:
@@ -110,10 +111,11 @@ class Faults:
         self._none = health.ignored_xids == "all"
         self._ignored = frozenset(health.ignored_xids if isinstance(health.ignored_xids, tuple) else ())
         self._watched = frozenset(health.watched_xids)
+        self._only = None if health.only_xids is None else frozenset(health.only_xids)
 
     @property
     def watching(self) -> bool:
-        """Whether anybody wants to know of anything."""
+        """Whether any fault counts."""
         return not self._none or bool(self._watched)
 
     @property
@@ -122,6 +124,8 @@ class Faults:
         return not self._none
 
     def ignores(self, xid: int) -> bool:
+        if self._only is not None:
+            return xid not in self._only
         return xid not in self._watched and (self._none or xid in self._ignored)
 
     def of_xid(self, xid: int) -> tuple[Cause, Scope]:
@@ -132,7 +136,7 @@ class Faults:
         return cause, scope
 
     def of_event(self, kind: int, data: int) -> tuple[Cause, Scope] | None:
-        """None for an event that harms nobody, or that nobody wants to know of."""
+        """None for an event that is harmless or switched off."""
         if kind == nvml.XID:
             return self.of_xid(data)
         code = _OF_EVENTS.get(kind)
@@ -144,7 +148,7 @@ class Faults:
         text = change.message or line.message
         kind = change.kind or line.kind
         cured_by = change.cured_by
-        if cured_by is None:  # who makes a fault permanent or transient wants no reset to end it
+        if cured_by is None:  # a fault that options make permanent or transient is not ended by a reset
             cured_by = line.cured_by if kind is line.kind else ()
         cause = Cause(
             code,
@@ -183,10 +187,10 @@ def _tokens(text: str, variable: str, warnings: list[str]) -> tuple[set[int], bo
     if {"all", "xids"} & set(tokens):
         return xids, True
     for token in filter(None, tokens):
-        if token.isascii() and token.isdigit():
+        if token.isascii() and token.isdigit() and len(token) <= _XID_DIGITS:
             xids.add(int(token))
         else:
-            warnings.append(f"{variable}: {token!r} is not an XID and is passed over")
+            warnings.append(f"{variable}: {token!r:.80} is not an XID and is passed over")
     return xids, False
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fairlead.backends import files
 from fairlead.backends.nvidia.errors import library_broken, library_missing
 from fairlead.backends.nvidia.nvml import Nvml, can_load
-from fairlead.backends.nvidia.records import Kind
+from fairlead.backends.nvidia.snapshot import Platform
 from fairlead.backends.nvidia.spec import Discovery, Options
+from fairlead.kit.hostroot import HostRoot
 
 NAME = "libnvidia-ml.so.1"
 WSL_NAME = "libdxcore.so"
@@ -44,20 +44,20 @@ def load(root: str) -> Nvml:
 def has_library(root: str) -> bool:
     try:
         load(root)
-    except Exception:  # noqa: BLE001 - why it is not there is told when it is needed
+    except Exception:  # noqa: BLE001 - the error comes when the library is needed
         return False
     return True
 
 
-def kind_before(options: Options) -> Kind:
-    """The kind of machine, as far as it can be told without asking the driver."""
+def kind_before(options: Options) -> Platform:
+    """The kind of machine, as far as it shows without asking the driver."""
     if options.discovery is Discovery.TEGRA:
-        return Kind.TEGRA
+        return Platform.TEGRA
     if can_load(WSL_NAME):
-        return Kind.WSL
+        return Platform.WSL
     if options.discovery is Discovery.AUTO and _has_tegra_files(options.driver_root_mount):
-        return Kind.NVML if has_library(options.driver_root_mount) else Kind.TEGRA
-    return Kind.NVML
+        return Platform.NVML if has_library(options.driver_root_mount) else Platform.TEGRA
+    return Platform.NVML
 
 
 def is_soc(names: list[str]) -> bool:
@@ -66,13 +66,9 @@ def is_soc(names: list[str]) -> bool:
 
 
 def _has_tegra_files(root: str) -> bool:
-    if (Path(root) / "etc/nv_tegra_release").exists():
-        return True
-    try:
-        family = files.read_text(Path(root) / "sys/devices/soc0/family", files.SMALL_BYTES, errors="replace")
-    except OSError:
-        return False
-    return family.lower().startswith("tegra")
+    below = HostRoot(root)
+    family = below.read("/sys/devices/soc0/family") or ""
+    return below.real("/etc/nv_tegra_release") is not None or family.lower().startswith("tegra")
 
 
 def _is_own(root: str) -> bool:
@@ -87,5 +83,5 @@ def _below(root: str) -> list[str]:
 
 
 def _say(error: str, path: str) -> str:
-    """The loader's words, with the path in them once."""
+    """The loader's message, with the path in it once."""
     return error if path in error else f"{path}: {error}"

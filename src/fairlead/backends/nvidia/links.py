@@ -1,4 +1,4 @@
-"""Links between GPUs: what NVML tells of them, as one score for each pair.
+"""Links between GPUs: what NVML reports, as one score for each pair.
 
 Reading them costs hundreds of calls on a large machine. It is done once for a set of GPUs, never for a request.
 """
@@ -10,10 +10,10 @@ from itertools import combinations
 
 from msgspec import Struct
 
-from fairlead.backends.nvidia.caps import sysfs_bus_id
 from fairlead.backends.nvidia.errors import NvmlError
+from fairlead.backends.nvidia.kernel import sysfs_bus_id
 from fairlead.backends.nvidia.nvml import LINK_TO_SWITCH, NOT_SUPPORTED, NVLINKS, Handle, Nvml
-from fairlead.backends.nvidia.records import Gpu
+from fairlead.backends.nvidia.snapshot import Gpu
 from fairlead.model.inventory import Links
 
 # By the nearest common point of two GPUs: one board, one PCIe switch, several, a host bridge, a CPU, the whole machine.
@@ -22,21 +22,21 @@ NVLINK = 100  # each link counts so much
 NVLINK_MOST = 18  # and no more of them than this
 
 
-class Ends(Struct, frozen=True):
+class NvLinks(Struct, frozen=True):
     """The active NVLinks of one GPU."""
 
     to_gpus: Mapping[str, int] = {}  # by the other's bus id
     to_switches: int = 0
 
 
-def score_links(gpus: Sequence[Gpu], levels: Mapping[tuple[str, str], int], ends: Mapping[str, Ends]) -> Links:
+def score_links(gpus: Sequence[Gpu], levels: Mapping[tuple[str, str], int], ends: Mapping[str, NvLinks]) -> Links:
     """Scores by UUID. A link that one side only reports counts as reported: the other may be down or not asked.
 
     GPUs on NVSwitches reach each other through all their links, so a pair has as many as the one with fewer.
     """
     scores: dict[tuple[str, str], int] = {}
     for one, other in combinations(gpus, 2):
-        here, there = ends.get(one.uuid, Ends()), ends.get(other.uuid, Ends())
+        here, there = ends.get(one.uuid, NvLinks()), ends.get(other.uuid, NvLinks())
         direct = max(here.to_gpus.get(other.bus_id, 0), there.to_gpus.get(one.bus_id, 0))
         joined = direct + min(here.to_switches, there.to_switches)
         level = LEVELS.get(levels.get((one.uuid, other.uuid), -1), 0)
@@ -53,10 +53,10 @@ def read_links(nvml: Nvml, handles: Mapping[str, Handle], gpus: Sequence[Gpu]) -
         except NvmlError:
             continue
     known = frozenset(gpu.bus_id for gpu in gpus)
-    return score_links(gpus, levels, {gpu.uuid: _read_ends(nvml, handles[gpu.uuid], known) for gpu in gpus})
+    return score_links(gpus, levels, {gpu.uuid: _read_nvlinks(nvml, handles[gpu.uuid], known) for gpu in gpus})
 
 
-def _read_ends(nvml: Nvml, gpu: Handle, known: frozenset[str]) -> Ends:
+def _read_nvlinks(nvml: Nvml, gpu: Handle, known: frozenset[str]) -> NvLinks:
     to_gpus: dict[str, int] = {}
     to_switches = 0
     for link in range(NVLINKS):
@@ -72,7 +72,7 @@ def _read_ends(nvml: Nvml, gpu: Handle, known: frozenset[str]) -> Ends:
             to_gpus[remote] = to_gpus.get(remote, 0) + 1
         elif _is_switch(nvml, gpu, link):
             to_switches += 1
-    return Ends(to_gpus, to_switches)
+    return NvLinks(to_gpus, to_switches)
 
 
 def _is_switch(nvml: Nvml, gpu: Handle, link: int) -> bool:

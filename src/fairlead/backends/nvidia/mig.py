@@ -5,26 +5,26 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fairlead.backends.nvidia import profile
-from fairlead.backends.nvidia.caps import Caps
 from fairlead.backends.nvidia.errors import NvmlError
+from fairlead.backends.nvidia.kernel import Caps
 from fairlead.backends.nvidia.nvml import CI_PROFILES, GI_PROFILES, Handle, Nvml
-from fairlead.backends.nvidia.records import Mig, Slice
+from fairlead.backends.nvidia.snapshot import MigAttributes, MigDevice
 
 
-def read_migs(nvml: Nvml, gpu: Handle, minor: int, gpu_memory_bytes: int, caps: Caps) -> tuple[Mig, ...]:
+def read_migs(nvml: Nvml, gpu: Handle, minor: int, gpu_memory_bytes: int, caps: Caps) -> tuple[MigDevice, ...]:
     migs = []
     for index in range(nvml.mig_max(gpu)):
         handle = nvml.mig_handle(gpu, index)
         if handle is None:
             continue
         gi, ci = nvml.gi(handle), nvml.ci(handle)
-        cut = nvml.slice(handle)
+        cut = nvml.mig_attributes(handle)
         name, placement = _name(nvml, gpu, gi, ci, cut, gpu_memory_bytes)
         memory_bytes = 0
         with suppress(NvmlError):
             memory_bytes = nvml.memory_bytes(handle)
         migs.append(
-            Mig(
+            MigDevice(
                 nvml.uuid(handle),
                 index,
                 gi,
@@ -40,8 +40,8 @@ def read_migs(nvml: Nvml, gpu: Handle, minor: int, gpu_memory_bytes: int, caps: 
     return tuple(migs)
 
 
-def _name(nvml: Nvml, gpu: Handle, gi: int, ci: int, cut: Slice, gpu_memory_bytes: int) -> tuple[str, str]:
-    """The profile's name and the placement. If the driver does not tell the profile, the size names it."""
+def _name(nvml: Nvml, gpu: Handle, gi: int, ci: int, cut: MigAttributes, gpu_memory_bytes: int) -> tuple[str, str]:
+    """The profile's name and the placement. If the driver does not report the profile, the size names it."""
     gi_slices, ci_slices, memory_mib, mark, placement = cut.gi_slices, cut.ci_slices, cut.memory_mib, "", ""
     with suppress(NvmlError):
         instance = nvml.gi_handle(gpu, gi)

@@ -7,19 +7,22 @@ Strings are text, errors are NvmlError. Why not nvidia-ml-py: docs/decisions/000
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Container
 from ctypes import byref, c_char, c_int, c_longlong, c_uint, c_ulonglong, c_void_p
 from typing import Any, ClassVar, NamedTuple, NewType, TypeVar
 
 from fairlead.backends.nvidia.errors import NvmlError
-from fairlead.backends.nvidia.records import Slice
+from fairlead.backends.nvidia.snapshot import MigAttributes
 
 Handle = NewType("Handle", int)  # of a GPU or a MIG instance
 EventSet = NewType("EventSet", int)
+A = TypeVar("A", bound="ctypes._CData")  # noqa: SLF001 - what byref takes; ctypes has no public name for it
+R = TypeVar("R")
 S = TypeVar("S", bound=ctypes.Structure)
 
-INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 2, 3, 4, 6
-UNINITIALIZED, DRIVER_NOT_LOADED, TIMEOUT, FUNCTION_NOT_FOUND = 1, 9, 10, 13
-GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH, UNKNOWN = 15, 16, 18, 999
+INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, TIMEOUT = 2, 3, 6, 10
+FUNCTION_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED, UNKNOWN = 13, 15, 16, 999
+_ABSENT = frozenset({INVALID_ARGUMENT, NOT_SUPPORTED, FUNCTION_NOT_FOUND})  # this GPU has no such thing
 
 DOUBLE_BIT, XID, UNAVAILABLE = 0x2, 0x8, 0x4000  # kinds of events
 NO_INSTANCE = 0xFFFFFFFF
@@ -48,6 +51,10 @@ class PciInfo(ctypes.Structure):
 
 class Memory(ctypes.Structure):
     _fields_: ClassVar[Any] = [("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong)]
+
+
+class Utilization(ctypes.Structure):
+    _fields_: ClassVar[Any] = _uints("gpu", "memory")
 
 
 class EventData(ctypes.Structure):
@@ -138,6 +145,47 @@ class Profile(NamedTuple):
     memory_mib: int
 
 
+def _get(function: str, answer: type[A], read: Callable[[A], R], *types: Any) -> Callable[..., R]:
+    """A method for a function that ends with a pointer to its answer. `types`: of the arguments before it."""
+
+    def call(self: Nvml, *args: Any) -> R:
+        found = answer()
+        self.call(function, *(kind(arg) for kind, arg in zip(types, args, strict=True)), byref(found))
+        return read(found)
+
+    return call
+
+
+def _get_text(function: str, *types: Any, length: int = _TEXT) -> Callable[..., str]:
+    def call(self: Nvml, *args: Any) -> str:
+        buffer = ctypes.create_string_buffer(length)
+        self.call(function, *(kind(arg) for kind, arg in zip(types, args, strict=True)), buffer, c_uint(length))
+        return _decode(buffer.value)
+
+    return call
+
+
+def _number(found: Any) -> int:
+    return found.value or 0
+
+
+def _handle(found: c_void_p) -> Handle:
+    return Handle(found.value or 0)
+
+
+def _whole(found: S) -> S:
+    return found
+
+
+def _bus_id(found: PciInfo) -> str:
+    """As NVML spells it: 00000000:3B:00.0."""
+    return _decode(found.busId)
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode(errors="replace")
+
+
 class Nvml:
     """One loaded library. `OSError` where it cannot be loaded."""
 
@@ -149,68 +197,51 @@ class Nvml:
 
     def init(self) -> None:
         """Starts a session, or joins the one that others in this process have. Only the first looks for GPUs."""
-        self._call("nvmlInit_v2")
+        self.call("nvmlInit_v2")
 
     def shutdown(self) -> None:
-        self._call("nvmlShutdown")
+        self.call("nvmlShutdown")
 
-    def driver_version(self) -> str:
-        return self._text("nvmlSystemGetDriverVersion", length=_UUID)
+    driver_version = _get_text("nvmlSystemGetDriverVersion", length=_UUID)
+    cuda_version = _get("nvmlSystemGetCudaDriverVersion", c_int, _number)
 
-    def cuda_version(self) -> int:
-        return self._number("nvmlSystemGetCudaDriverVersion", c_int)
+    # --- GPUs: the first argument is a handle ---------------------------------------------------------------------
 
-    # --- GPUs -----------------------------------------------------------------------------------------------------
-
-    def count(self) -> int:
-        return self._number("nvmlDeviceGetCount_v2")
-
-    def handle(self, index: int) -> Handle:
-        return Handle(self._number("nvmlDeviceGetHandleByIndex_v2", c_void_p, c_uint(index)))
+    count = _get("nvmlDeviceGetCount_v2", c_uint, _number)
+    handle = _get("nvmlDeviceGetHandleByIndex_v2", c_void_p, _handle, c_uint)
+    _handle_by_uuid = _get("nvmlDeviceGetHandleByUUID", c_void_p, _handle, ctypes.c_char_p)
+    name = _get_text("nvmlDeviceGetName", c_void_p)
+    uuid = _get_text("nvmlDeviceGetUUID", c_void_p)
+    minor = _get("nvmlDeviceGetMinorNumber", c_uint, _number, c_void_p)
+    bus_id = _get("nvmlDeviceGetPciInfo_v3", PciInfo, _bus_id, c_void_p)
+    memory_bytes = _get("nvmlDeviceGetMemoryInfo", Memory, lambda found: int(found.total), c_void_p)
+    memory_used_bytes = _get("nvmlDeviceGetMemoryInfo", Memory, lambda found: int(found.used), c_void_p)
+    utilization = _get("nvmlDeviceGetUtilizationRates", Utilization, lambda found: int(found.gpu), c_void_p)
+    # Whether retired memory pages wait for a reset: what older GPUs have in place of rows.
+    pages_pending = _get("nvmlDeviceGetRetiredPagesPendingStatus", c_uint, lambda found: found.value == 1, c_void_p)
 
     def handle_by_uuid(self, uuid: str) -> Handle:
-        return Handle(self._number("nvmlDeviceGetHandleByUUID", c_void_p, ctypes.c_char_p(uuid.encode())))
-
-    def name(self, device: Handle) -> str:
-        return self._text("nvmlDeviceGetName", c_void_p(device))
-
-    def uuid(self, device: Handle) -> str:
-        return self._text("nvmlDeviceGetUUID", c_void_p(device))
-
-    def minor(self, device: Handle) -> int:
-        return self._number("nvmlDeviceGetMinorNumber", c_uint, c_void_p(device))
-
-    def bus_id(self, device: Handle) -> str:
-        """As NVML spells it: 00000000:3B:00.0."""
-        return _decode(self.pci_info(device).busId)
-
-    def pci_info(self, device: Handle) -> PciInfo:
-        return self._struct("nvmlDeviceGetPciInfo_v3", PciInfo, c_void_p(device))
-
-    def memory_bytes(self, device: Handle) -> int:
-        total: int = self._struct("nvmlDeviceGetMemoryInfo", Memory, c_void_p(device)).total
-        return total
+        return self._handle_by_uuid(uuid.encode())
 
     def compute_capability(self, device: Handle) -> str:
         major, minor = c_int(), c_int()
-        self._call("nvmlDeviceGetCudaComputeCapability", c_void_p(device), byref(major), byref(minor))
+        self.call("nvmlDeviceGetCudaComputeCapability", c_void_p(device), byref(major), byref(minor))
         return f"{major.value}.{minor.value}"
 
     def addressing_mode(self, device: Handle) -> int:
         mode = Addressing(version=ADDRESSING_V1)
-        self._call("nvmlDeviceGetAddressingMode", c_void_p(device), byref(mode))
-        value: int = mode.value
-        return value
+        self.call("nvmlDeviceGetAddressingMode", c_void_p(device), byref(mode))
+        return int(mode.value)
 
     def fabric(self, device: Handle) -> Fabric:
         info = Fabric(version=FABRIC_V2)
-        self._call("nvmlDeviceGetGpuFabricInfoV", c_void_p(device), byref(info))
+        self.call("nvmlDeviceGetGpuFabricInfoV", c_void_p(device), byref(info))
         return info
 
     def recovery_action(self, device: Handle) -> int:
         """What the driver wants done: 0 nothing, 1 a reset, 2 a reboot, and so on."""
         field = FieldValue(fieldId=RECOVERY_ACTION)
-        self._call("nvmlDeviceGetFieldValues", c_void_p(device), c_int(1), byref(field))
+        self.call("nvmlDeviceGetFieldValues", c_void_p(device), c_int(1), byref(field))
         if field.nvmlReturn:
             raise self._error("nvmlDeviceGetFieldValues", field.nvmlReturn)
         return int(field.value) & 0xFFFFFFFF
@@ -218,48 +249,42 @@ class Nvml:
     def rows(self, device: Handle) -> tuple[bool, bool]:
         """Of remapped memory rows: whether one waits for a reset, and whether one failed."""
         counts = [c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
-        self._call("nvmlDeviceGetRemappedRows", c_void_p(device), *map(byref, counts))
+        self.call("nvmlDeviceGetRemappedRows", c_void_p(device), *map(byref, counts))
         return bool(counts[2].value), bool(counts[3].value)
-
-    def pages_pending(self, device: Handle) -> bool:
-        """Whether retired memory pages wait for a reset: what older GPUs have in place of rows."""
-        return self._number("nvmlDeviceGetRetiredPagesPendingStatus", c_uint, c_void_p(device)) == 1
 
     # --- MIG ------------------------------------------------------------------------------------------------------
 
+    mig_max = _get("nvmlDeviceGetMaxMigDeviceCount", c_uint, _number, c_void_p)
+    gi = _get("nvmlDeviceGetGpuInstanceId", c_uint, _number, c_void_p)
+    ci = _get("nvmlDeviceGetComputeInstanceId", c_uint, _number, c_void_p)
+    gi_handle = _get("nvmlDeviceGetGpuInstanceById", c_void_p, _handle, c_void_p, c_uint)
+    ci_handle = _get("nvmlGpuInstanceGetComputeInstanceById", c_void_p, _handle, c_void_p, c_uint)
+    gi_info = _get("nvmlGpuInstanceGetInfo", GpuInstanceInfo, _whole, c_void_p)
+    ci_info = _get("nvmlComputeInstanceGetInfo_v2", ComputeInstanceInfo, _whole, c_void_p)
+    _mig_handle = _get("nvmlDeviceGetMigDeviceHandleByIndex", c_void_p, _handle, c_void_p, c_uint)
+    _attributes = _get("nvmlDeviceGetAttributes_v2", Attributes, _whole, c_void_p)
+    _gi_profile = _get("nvmlDeviceGetGpuInstanceProfileInfo", GpuInstanceProfile, _whole, c_void_p, c_uint)
+    _ci_profile = _get(
+        "nvmlGpuInstanceGetComputeInstanceProfileInfo", ComputeInstanceProfile, _whole, c_void_p, c_uint, c_uint
+    )
+
     def mig_mode(self, device: Handle) -> int | None:
         """1 for on, 0 for off, None where there is no MIG. The pending mode does not count."""
-        current, pending = c_uint(), c_uint()
-        try:
-            self._call("nvmlDeviceGetMigMode", c_void_p(device), byref(current), byref(pending))
-        except NvmlError as error:
-            if error.code in {NOT_SUPPORTED, FUNCTION_NOT_FOUND}:
-                return None
-            raise
-        return current.value
 
-    def mig_max(self, device: Handle) -> int:
-        return self._number("nvmlDeviceGetMaxMigDeviceCount", c_uint, c_void_p(device))
+        def read() -> int:
+            current, pending = c_uint(), c_uint()
+            self.call("nvmlDeviceGetMigMode", c_void_p(device), byref(current), byref(pending))
+            return current.value
+
+        return _unless({NOT_SUPPORTED, FUNCTION_NOT_FOUND}, read)
 
     def mig_handle(self, device: Handle, index: int) -> Handle | None:
         """None for a hole in the numbering."""
-        try:
-            found = self._number("nvmlDeviceGetMigDeviceHandleByIndex", c_void_p, c_void_p(device), c_uint(index))
-        except NvmlError as error:
-            if error.code in {NOT_FOUND, INVALID_ARGUMENT}:
-                return None
-            raise
-        return Handle(found)
+        return _unless({NOT_FOUND, INVALID_ARGUMENT}, lambda: self._mig_handle(device, index))
 
-    def gi(self, mig: Handle) -> int:
-        return self._number("nvmlDeviceGetGpuInstanceId", c_uint, c_void_p(mig))
-
-    def ci(self, mig: Handle) -> int:
-        return self._number("nvmlDeviceGetComputeInstanceId", c_uint, c_void_p(mig))
-
-    def slice(self, mig: Handle) -> Slice:
-        found = self._struct("nvmlDeviceGetAttributes_v2", Attributes, c_void_p(mig))
-        return Slice(
+    def mig_attributes(self, mig: Handle) -> MigAttributes:
+        found = self._attributes(mig)
+        return MigAttributes(
             multiprocessors=found.multiprocessorCount,
             copy_engines=found.sharedCopyEngineCount,
             decoders=found.sharedDecoderCount,
@@ -273,69 +298,34 @@ class Nvml:
 
     def gi_profile(self, device: Handle, number: int) -> Profile | None:
         """A profile of GPU instances that this GPU can have; None for one that it cannot."""
-        args = c_void_p(device), c_uint(number)
-        try:
-            found = self._struct("nvmlDeviceGetGpuInstanceProfileInfo", GpuInstanceProfile, *args)
-        except NvmlError as error:
-            if error.code in {NOT_SUPPORTED, INVALID_ARGUMENT, FUNCTION_NOT_FOUND}:
-                return None
-            raise
-        return Profile(number, found.id, found.sliceCount, found.memorySizeMB)
-
-    def gi_handle(self, device: Handle, gi: int) -> Handle:
-        return Handle(self._number("nvmlDeviceGetGpuInstanceById", c_void_p, c_void_p(device), c_uint(gi)))
-
-    def gi_info(self, instance: Handle) -> GpuInstanceInfo:
-        return self._struct("nvmlGpuInstanceGetInfo", GpuInstanceInfo, c_void_p(instance))
-
-    def ci_handle(self, instance: Handle, ci: int) -> Handle:
-        found = self._number("nvmlGpuInstanceGetComputeInstanceById", c_void_p, c_void_p(instance), c_uint(ci))
-        return Handle(found)
-
-    def ci_info(self, compute: Handle) -> ComputeInstanceInfo:
-        return self._struct("nvmlComputeInstanceGetInfo_v2", ComputeInstanceInfo, c_void_p(compute))
+        found = _unless(_ABSENT, lambda: self._gi_profile(device, number))
+        return None if found is None else Profile(number, found.id, found.sliceCount, found.memorySizeMB)
 
     def ci_profile(self, instance: Handle, number: int) -> Profile | None:
-        args = c_void_p(instance), c_uint(number), c_uint(ENGINE_SHARED)
-        try:
-            found = self._struct("nvmlGpuInstanceGetComputeInstanceProfileInfo", ComputeInstanceProfile, *args)
-        except NvmlError as error:
-            if error.code in {NOT_SUPPORTED, INVALID_ARGUMENT, FUNCTION_NOT_FOUND}:
-                return None
-            raise
-        return Profile(number, found.id, found.sliceCount, 0)
+        found = _unless(_ABSENT, lambda: self._ci_profile(instance, number, ENGINE_SHARED))
+        return None if found is None else Profile(number, found.id, found.sliceCount, 0)
 
     # --- Links ----------------------------------------------------------------------------------------------------
 
-    def common_ancestor(self, one: Handle, other: Handle) -> int:
-        return self._number("nvmlDeviceGetTopologyCommonAncestor", c_int, c_void_p(one), c_void_p(other))
-
-    def nvlink_active(self, device: Handle, link: int) -> bool:
-        return self._number("nvmlDeviceGetNvLinkState", c_uint, c_void_p(device), c_uint(link)) == 1
-
-    def nvlink_remote(self, device: Handle, link: int) -> str:
-        """The bus id at the other end: of a GPU or of a switch."""
-        args = c_void_p(device), c_uint(link)
-        return _decode(self._struct("nvmlDeviceGetNvLinkRemotePciInfo_v2", PciInfo, *args).busId)
-
-    def nvlink_remote_kind(self, device: Handle, link: int) -> int:
-        return self._number("nvmlDeviceGetNvLinkRemoteDeviceType", c_uint, c_void_p(device), c_uint(link))
+    common_ancestor = _get("nvmlDeviceGetTopologyCommonAncestor", c_int, _number, c_void_p, c_void_p)
+    nvlink_active = _get("nvmlDeviceGetNvLinkState", c_uint, lambda found: found.value == 1, c_void_p, c_uint)
+    # The bus id at the other end, of a GPU or of a switch; and what is there.
+    nvlink_remote = _get("nvmlDeviceGetNvLinkRemotePciInfo_v2", PciInfo, _bus_id, c_void_p, c_uint)
+    nvlink_remote_kind = _get("nvmlDeviceGetNvLinkRemoteDeviceType", c_uint, _number, c_void_p, c_uint)
 
     # --- Events ---------------------------------------------------------------------------------------------------
 
-    def event_set(self) -> EventSet:
-        return EventSet(self._number("nvmlEventSetCreate", c_void_p))
-
-    def supported_events(self, device: Handle) -> int:
-        return self._number("nvmlDeviceGetSupportedEventTypes", c_ulonglong, c_void_p(device))
+    event_set = _get("nvmlEventSetCreate", c_void_p, lambda found: EventSet(found.value or 0))
+    supported_events = _get("nvmlDeviceGetSupportedEventTypes", c_ulonglong, _number, c_void_p)
 
     def register_events(self, device: Handle, kinds: int, events: EventSet) -> None:
-        self._call("nvmlDeviceRegisterEvents", c_void_p(device), c_ulonglong(kinds), c_void_p(events))
+        self.call("nvmlDeviceRegisterEvents", c_void_p(device), c_ulonglong(kinds), c_void_p(events))
 
     def wait(self, events: EventSet, timeout_ms: int) -> Event | None:
         """The next event; None when there was none in time."""
+        found = EventData()
         try:
-            found = self._struct("nvmlEventSetWait_v2", EventData, c_void_p(events), after=(c_uint(timeout_ms),))
+            self.call("nvmlEventSetWait_v2", c_void_p(events), byref(found), c_uint(timeout_ms))
         except NvmlError as error:
             if error.code == TIMEOUT:
                 return None
@@ -345,11 +335,12 @@ class Nvml:
         return Event(Handle(found.device or 0), found.eventType, found.eventData, gi, ci)
 
     def free_events(self, events: EventSet) -> None:
-        self._call("nvmlEventSetFree", c_void_p(events))
+        self.call("nvmlEventSetFree", c_void_p(events))
 
     # --- Calls ----------------------------------------------------------------------------------------------------
 
-    def _call(self, name: str, *args: Any) -> None:
+    def call(self, name: str, *args: Any) -> None:
+        """NvmlError unless it answers 0."""
         try:
             function = getattr(self._library, name)
         except AttributeError:
@@ -366,20 +357,15 @@ class Nvml:
         say.restype = ctypes.c_char_p
         return NvmlError(name, code, _decode(say(c_int(code)) or b"Unknown Error"))
 
-    def _struct(self, name: str, kind: type[S], *args: Any, after: tuple[Any, ...] = ()) -> S:
-        found = kind()
-        self._call(name, *args, byref(found), *after)
-        return found
 
-    def _number(self, name: str, kind: Any = c_uint, *args: Any) -> int:
-        found = kind()
-        self._call(name, *args, byref(found))
-        return found.value or 0
-
-    def _text(self, name: str, *args: Any, length: int = _TEXT) -> str:
-        buffer = ctypes.create_string_buffer(length)
-        self._call(name, *args, buffer, c_uint(length))
-        return _decode(buffer.value)
+def _unless(codes: Container[int], call: Callable[[], R]) -> R | None:
+    """What the call answers; None for these errors."""
+    try:
+        return call()
+    except NvmlError as error:
+        if error.code in codes:
+            return None
+        raise
 
 
 def can_load(name: str) -> bool:
@@ -389,7 +375,3 @@ def can_load(name: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _decode(raw: bytes) -> str:
-    return raw.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Verdicts: what each GPU answered when it was last asked how it is.
+"""Probes: what each GPU answered when it was last asked how it is.
 
 All GPUs are asked in one call to the thread: a round of probes is one call, however many devices are cut from them.
 """
@@ -11,7 +11,7 @@ from fairlead.backends.nvidia import faults, nvml
 from fairlead.backends.nvidia.driver import Driver
 from fairlead.backends.nvidia.errors import NvmlError
 from fairlead.backends.nvidia.faults import Faults
-from fairlead.backends.nvidia.records import Gpu
+from fairlead.backends.nvidia.snapshot import Gpu
 from fairlead.model.health import Cause, CauseKind
 
 ACTIONS = {
@@ -26,53 +26,53 @@ _AT_ONCE = frozenset({1, 2, 6, 7})  # the others are advice: a GPU that had no f
 _PENDING_XID, _FAILED_XID = 63, 64
 
 
-class Verdicts:
+class Probes:
     def __init__(self, driver: Driver, table: Faults) -> None:
         self._driver = driver
         self._table = table
-        self.found: dict[str, Cause | None] = {}  # by the GPU's UUID
-        self._ill: set[str] = set()  # GPUs that had a fault which needs a reset
-        self._sound: set[str] = set()  # GPUs that asked for no reset when this session began
+        self.results: dict[str, Cause | None] = {}  # by the GPU's UUID
+        self._faulty: set[str] = set()  # GPUs that had a fault which needs a reset
+        self._no_reset_asked: set[str] = set()  # GPUs that asked for no reset when this session began
         self._session = 0
 
     def ask(self, gpus: Sequence[Gpu]) -> None:
         """On the owner thread. Each answer counts as soon as it is there: a later one may hang."""
-        self.found = {}
+        self.results = {}
         if self._session != self._driver.sessions:
             self._session = self._driver.sessions
-            self._sound.clear()
+            self._no_reset_asked.clear()
         for gpu in gpus:
-            self.found[gpu.uuid] = self._ask(gpu.uuid)
+            self.results[gpu.uuid] = self._ask(gpu.uuid)
 
-    def bad(self) -> Iterator[tuple[str, Cause]]:
-        yield from ((gpu, cause) for gpu, cause in self.found.items() if cause is not None)
+    def failing(self) -> Iterator[tuple[str, Cause]]:
+        yield from ((gpu, cause) for gpu, cause in self.results.items() if cause is not None)
 
-    def hangs(self, gpu: str) -> None:
+    def record_hang(self, gpu: str) -> None:
         """The driver went to ask this GPU and did not come back."""
         if gpu:
-            self.found = {**self.found, gpu: self._table.of(faults.HANG)[0]}
+            self.results = {**self.results, gpu: self._table.of(faults.HANG)[0]}
 
     def remember(self, gpu: str, cause: Cause) -> None:
         """From now on the driver is asked too whether this GPU waits for a reset: that it answers proves nothing."""
         if cause.kind is CauseKind.NEEDS_RESET:
-            self._ill.add(gpu)
+            self._faulty.add(gpu)
 
     def _ask(self, gpu: str) -> Cause | None:
         try:
             self._driver.ask(gpu)
         except NvmlError as error:
             return self._cause(error)
-        if gpu in self._sound and gpu not in self._ill:
+        if gpu in self._no_reset_asked and gpu not in self._faulty:
             return None
         cause = self._wants_reset(gpu)
         if cause is None:
-            self._sound.add(gpu)
+            self._no_reset_asked.add(gpu)
         return cause
 
     def _wants_reset(self, gpu: str) -> Cause | None:
         """Asked when a session begins, so that a fault from before it is found again; and of GPUs that had one."""
         action = self._driver.action(gpu) or 0
-        if action in _AT_ONCE or (gpu in self._ill and action in ACTIONS):
+        if action in _AT_ONCE or (gpu in self._faulty and action in ACTIONS):
             return self._table.of(faults.RESET_REQUIRED, ACTIONS[action])[0]
         pending, failed = self._driver.rows(gpu) or (False, False)
         if failed and not self._table.ignores(_FAILED_XID):

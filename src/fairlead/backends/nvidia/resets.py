@@ -14,7 +14,7 @@ from fairlead.backends.nvidia.driver import Driver
 from fairlead.backends.nvidia.errors import NvmlError
 from fairlead.backends.nvidia.nvml import GPU_IS_LOST, NOT_FOUND, RESET_REQUIRED
 from fairlead.backends.nvidia.probes import ACTIONS
-from fairlead.backends.nvidia.records import Gpu
+from fairlead.backends.nvidia.snapshot import Gpu
 from fairlead.backends.nvidia.spec import Evidence
 from fairlead.model.health import Sign
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fairlead.backends.strict import Seconds
 from fairlead.inject.cdi import vendor_problem
+from fairlead.kit.decoding import Seconds
 from fairlead.model.errors import InvalidName
 from fairlead.model.health import CauseKind
 from fairlead.model.names import parse_resource_name
@@ -18,7 +18,7 @@ REPLICAS_MAX = 65536  # as in a rule
 IGNORED_XIDS = (13, 31, 43, 45, 68, 109)
 
 
-class Mig(StrEnum):
+class MigStrategy(StrEnum):
     """How GPUs that are cut into MIG instances are shown."""
 
     NONE = "none"  # as whole GPUs
@@ -30,10 +30,12 @@ class Discovery(StrEnum):
     AUTO = "auto"
     NVML = "nvml"
     TEGRA = "tegra"
+    NODES = "nodes"  # by the device nodes alone, without NVML
+    ANY = "any"  # by NVML; where its library is not found, by the device nodes
 
 
-class Way(StrEnum):
-    """How a container is told its devices."""
+class DeviceListStrategy(StrEnum):
+    """How the container runtime learns which devices a container gets."""
 
     ENVVAR = "envvar"
     VOLUME_MOUNTS = "volume-mounts"
@@ -42,12 +44,19 @@ class Way(StrEnum):
 
     @property
     def cdi(self) -> bool:
-        return self in {Way.CDI_ANNOTATIONS, Way.CDI_CRI}
+        return self in {DeviceListStrategy.CDI_ANNOTATIONS, DeviceListStrategy.CDI_CRI}
 
 
 class Ids(StrEnum):
     UUID = "uuid"
     INDEX = "index"
+
+
+class Naming(StrEnum):
+    """What the id of a device is."""
+
+    UUID = "uuid"
+    MINOR = "minor"  # nvidia0, and nvidia0/gi1 for a MIG instance
 
 
 class Scope(StrEnum):
@@ -92,7 +101,7 @@ class Imex(_Part, frozen=True):
 
 
 class Mps(_Part, frozen=True):
-    """MPS for shared GPUs. What a container gets for it stands in the rule; here is who looks after the daemons."""
+    """MPS for shared GPUs. What a container gets for it is part of the rule; this is who runs the daemons."""
 
     root: Annotated[str, _doc("Directory of pipes and logs, in the plugin's own view. Empty: no MPS.", "/mps")] = ""
     replicas: Annotated[
@@ -107,6 +116,19 @@ class Mps(_Part, frozen=True):
     managed: Annotated[
         bool, _doc("Whether the control daemons are started and stopped here. Else they are asked how they are.")
     ] = False
+    clients: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0,
+            le=REPLICAS_MAX,
+            description="How many containers share a GPU through one control daemon that another program runs. Each "
+            "gets its limits for its slots in its environment. 0: none. Instead of replicas.",
+        ),
+    ] = 0
+    pipe: Annotated[str, _doc("With clients: the pipe directory of that daemon.")] = "/tmp/nvidia-mps"  # noqa: S108 - NVIDIA's default
+    control: Annotated[str, _doc("With clients: the program that asks that daemon how it is.")] = (
+        "nvidia-cuda-mps-control"
+    )
     keep: Annotated[bool, _doc("Whether daemons that were started here go on at the end: pods may be using them.")] = (
         False
     )
@@ -130,32 +152,67 @@ class Health(_Part, frozen=True):
         tuple[int, ...] | Literal["all"], _doc("XIDs that change nothing: faults of programs. all: no check at all.")
     ] = IGNORED_XIDS
     watched_xids: Annotated[tuple[int, ...], _doc("XIDs that count also if they are among the ignored.", [31])] = ()
+    only_xids: Annotated[
+        tuple[int, ...] | None,
+        _doc("The only XIDs that withdraw a device, instead of all but the ignored. Probes count as ever.", [48]),
+    ] = None
     faults: Annotated[
         Mapping[str, Fault], _doc("Changed lines of the fault table, by code.", {"xid-94": {"hold": "10m"}})
     ] = {}
     event_wait: Annotated[Seconds, _doc("How long one wait for the driver's events lasts. They end it.")] = Seconds(5)
 
 
+class Partition(_Part, frozen=True):
+    """How each GPU must be cut into MIG instances."""
+
+    profile: Annotated[str, _doc("The profile of all instances.", "3g.20gb")]
+    count: Annotated[int, msgspec.Meta(ge=1, le=64, description="How many of them each GPU must have.")]
+
+
 class Options(_Part, frozen=True):
-    discovery: Annotated[Discovery, _doc("How GPUs are looked for; auto tells a Tegra system by its files.")] = (
-        Discovery.AUTO
-    )
+    discovery: Annotated[
+        Discovery,
+        _doc(
+            "How GPUs are looked for. auto: NVML, and a Tegra system by its files. nodes: by the device nodes alone, "
+            "without NVML and without health. any: by NVML, or by the nodes where there is no library of NVML."
+        ),
+    ] = Discovery.AUTO
+    naming: Annotated[
+        Naming, _doc("What the id of a device is: its UUID, or its minor number: nvidia0, nvidia0/gi1 for an instance.")
+    ] = Naming.UUID
+    partition: Annotated[
+        Partition | None,
+        _doc(
+            "With mig: mixed: how each GPU must be cut. One that is cut otherwise is not offered.",
+            {"profile": "3g.20gb", "count": 2},
+        ),
+    ] = None
+    instance_nodes: Annotated[
+        bool,
+        _doc("With mig: none: whether a GPU brings the nodes of its MIG instances, as a share of a GPU in a VM does."),
+    ] = False
     mig: Annotated[
-        Mig,
+        MigStrategy,
         _doc(
             "What is shown of GPUs that are cut into MIG instances. none: whole GPUs. single: each instance like a "
             "GPU, and all must be of one kind. mixed: each instance with its profile, beside whole GPUs."
         ),
-    ] = Mig.NONE
+    ] = MigStrategy.NONE
     driver_root: Annotated[str, _doc("The driver's root directory, on the host.", "/run/nvidia/driver")] = "/"
     driver_root_mount: Annotated[str, _doc("The same directory, in the plugin's own view.")] = "/driver-root"
     dev_root: Annotated[str, _doc("Below it is /dev, on the host. Empty: the driver's root.")] = ""
     host_root: Annotated[str, _doc("Below it are /sys, /proc and /dev, in the plugin's own view.")] = "/"
     ways: Annotated[
-        tuple[Way, ...], _doc("How a container is told its devices; several at once if need be.", ["envvar", "cdi-cri"])
-    ] = (Way.ENVVAR,)
-    ids: Annotated[Ids, _doc("By what it is told them.")] = Ids.UUID
+        tuple[DeviceListStrategy, ...],
+        _doc(
+            "How the container runtime learns the devices of a container; several ways at once if need be. []: not at "
+            "all. With nodes, these are then all that a container gets, and a scan waits for those of the driver.",
+            ["envvar", "cdi-cri"],
+        ),
+    ] = (DeviceListStrategy.ENVVAR,)
+    ids: Annotated[Ids, _doc("By what the devices are named there.")] = Ids.UUID
     nodes: Annotated[bool, _doc("Whether the answer has device nodes too, beside what the ways say.")] = False
+    permissions: Annotated[str, _doc("Of these nodes: any of r (read), w (write), m (make node).", "mrw")] = "rw"
     gdrcopy: Annotated[bool, _doc("Whether containers get GDRCopy.")] = False
     gds: Annotated[bool, _doc("Whether containers get GPUDirect Storage.")] = False
     mofed: Annotated[bool, _doc("Whether containers get Mellanox' RDMA devices.")] = False
@@ -173,6 +230,7 @@ def find_faults(options: Options) -> Iterator[str]:
         ("hostRoot", options.host_root),
         ("cdi.directory", options.cdi.directory),
         ("mps.root", options.mps.root or "/"),
+        ("mps.pipe", options.mps.pipe),
     ):
         if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
             yield f"{key}: {path!r} is not an absolute path without '..'"
@@ -189,7 +247,13 @@ def find_faults(options: Options) -> Iterator[str]:
             yield f"mps.replicas: {resource} has {replicas}. Give 1 to {REPLICAS_MAX}"
     if any(channel != 0 for channel in options.imex.channels) or len(options.imex.channels) > 1:
         yield f"imex.channels: only [] or [0] can be given, not {list(options.imex.channels)}"
+    if not options.permissions or set(options.permissions) - set("rwm"):
+        yield f"permissions: {options.permissions!r} must be some of r, w and m"
+    if options.partition is not None and options.mig is not MigStrategy.MIXED:
+        yield "partition: it needs mig: mixed, which shows the instances"
+    if options.mps.clients and (options.mps.replicas or options.mps.managed):
+        yield "mps.clients: the daemon is another program's. Leave out mps.replicas and mps.managed"
     if options.mps.managed and not options.mps.root:
         yield "mps.root: the control daemons need a directory"
-    if options.mps.replicas and options.mig is Mig.MIXED:
+    if options.mps.replicas and options.mig is MigStrategy.MIXED:
         yield "mps: MIG instances of several kinds cannot be shared by MPS. Use time-slicing, or mig: none"

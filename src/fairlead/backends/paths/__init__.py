@@ -1,4 +1,4 @@
-"""A backend of files: any node below /dev, or a group of them, is a device."""
+"""A backend of files: any node below /dev, or several that belong together, are a device."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlead.backends.paths.backend import PathsBackend
-from fairlead.backends.paths.host import HostRoot
+from fairlead.backends.paths.presets import options_of
 from fairlead.backends.paths.scan import Scanner
-from fairlead.backends.paths.spec import Options, find_faults
-from fairlead.backends.strict import convert
-from fairlead.model.errors import ConfigError
+from fairlead.kit.hostroot import HostRoot
 from fairlead.model.ports import Clock
 
 __all__ = ["PathsBackend", "open_backend"]
@@ -18,8 +16,5 @@ __all__ = ["PathsBackend", "open_backend"]
 
 def open_backend(options: Mapping[str, Any], clock: Clock) -> PathsBackend:
     """Opens the paths of the options. ConfigError names every key that does not fit."""
-    chosen = convert(dict(options), Options, "paths")
-    faults = list(find_faults(chosen))
-    if faults:
-        raise ConfigError("paths", faults)
+    chosen = options_of(options)
     return PathsBackend(Scanner(chosen.devices, HostRoot(chosen.host_root)), clock, poll_s=chosen.poll)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 
-from fairlead.backends.notices import Notices
-from fairlead.backends.owner import Owner
-from fairlead.backends.paths.scan import Found, Scanner
+from fairlead.backends.paths.scan import FoundDevice, Scan, Scanner
+from fairlead.kit.notices import Notices
+from fairlead.kit.owner import Owner
+from fairlead.kit.waiting import sleep_unless
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import BackendError
@@ -21,7 +23,6 @@ SETTLE_S = 0.1  # udev makes a node, its links and its mode one after the other
 
 class PathsBackend:
     name = "paths"
-    one_at_a_time = True
 
     def __init__(self, scanner: Scanner, clock: Clock, *, poll_s: float) -> None:
         self._scanner = scanner
@@ -29,27 +30,26 @@ class PathsBackend:
         self._poll_s = poll_s
         self._owner = Owner("paths", clock)
         # Never shrinks: a device that has left may still be in a container, and a grant may still name it.
-        self._known: dict[DeviceId, Found] = {}
-        self._seen: tuple[Found, ...] = ()
+        self._known: dict[DeviceId, FoundDevice] = {}
+        self._seen = Scan()
         self._scanned = asyncio.Event()
 
     async def discover(self) -> Findings:
         self._seen = await self._owner.call(self._scanner.scan, what="the scan of paths")
-        self._known |= {found.device.id: found for found in self._seen}
+        self._known |= {found.device.id: found for found in self._seen.devices}
         self._scanned.set()
-        return Findings(tuple(found.device for found in self._seen))
+        return Findings(tuple(found.device for found in self._seen.devices), problems=self._seen.problems)
 
-    async def probe(self, device: Device) -> Cause | None:
-        found = self._known.get(device.id)
-        if found is None:
-            return None
-        return await self._owner.call(self._scanner.check, found, what=f"the check of {device.id}")
+    async def probe_all(self, devices: Sequence[Device]) -> Mapping[DeviceId, Cause | None]:
+        known = {device.id: self._known[device.id] for device in devices if device.id in self._known}
+        verdicts = await self._owner.call(self._scanner.check, known, what="the check of paths")
+        return {device.id: verdicts.get(device.id) for device in devices}
 
     async def watch(self, sink: Sink) -> None:
-        """Tells of changes within moments, by events; and by a slow poll where events do not reach."""
-        stirred = asyncio.Event()
-        with closing(Notices(stirred.set)) as notices:
-            await self._follow(sink, notices, stirred)
+        """Reports changes within moments, by events; and by a slow poll where events do not reach."""
+        changed = asyncio.Event()
+        with closing(Notices(changed.set)) as notices:
+            await self._follow(sink, notices, changed)
 
     def edits(self, grant: Grant) -> Edits:
         known = [self._known[device.id] for device in grant.devices if device.id in self._known]
@@ -61,36 +61,31 @@ class PathsBackend:
     async def close(self) -> None:
         self._owner.close()
 
-    async def _follow(self, sink: Sink, notices: Notices, stirred: asyncio.Event) -> None:
-        told: dict[DeviceId, Cause] = {}
-        # Before the first scan there is nothing to compare with, and nobody knows the devices.
+    async def _follow(self, sink: Sink, notices: Notices, changed: asyncio.Event) -> None:
+        reported: dict[DeviceId, Cause] = {}
+        armed: set[str] = set()
+        # Before the first scan there is nothing to compare with, and the engine knows no device.
         await self._scanned.wait()
         while True:
-            # Cleared and armed before looking: what changes in between stirs again.
-            stirred.clear()
+            changed.clear()
             with suppress(BackendError):  # the engine's own scans and probes report it
-                directories = await self._owner.call(self._scanner.directories, what="the look at directories")
-                notices.arm(directories)
-                self._compare(await self._owner.call(self._scanner.scan, what="the scan of paths"), sink, told)
-            await self._rest(stirred)
+                fresh = await self._owner.call(self._scanner.scan, what="the scan of paths")
+                before, armed = armed, await self._owner.call(self._scanner.directories, what="the look at directories")
+                notices.arm(armed)
+                if before != armed:
+                    continue  # what changed in a directory before it was armed is seen by another scan
+                self._compare(fresh, sink, reported)
+            if await sleep_unless(changed, self._clock, self._poll_s):
+                await self._clock.sleep(SETTLE_S)
 
-    def _compare(self, fresh: tuple[Found, ...], sink: Sink, told: dict[DeviceId, Cause]) -> None:
+    def _compare(self, fresh: Scan, sink: Sink, reported: dict[DeviceId, Cause]) -> None:
         if fresh != self._seen:
             sink.rescan()
-        faults = {found.device.id: found.fault for found in fresh if found.fault and found.device.id in self._known}
-        for device in [device for device in told if device not in faults]:
-            sink.clear(device, told.pop(device).code)
+        known = (found for found in fresh.devices if found.device.id in self._known)
+        faults = {found.device.id: found.fault for found in known if found.fault}
+        for device in [device for device in reported if device not in faults]:
+            sink.clear(device, reported.pop(device).code)
         for device, cause in faults.items():
-            if told.get(device) != cause:
-                told[device] = cause
+            if reported.get(device) != cause:
+                reported[device] = cause
                 sink.fault(device, cause)
-
-    async def _rest(self, stirred: asyncio.Event) -> None:
-        waits = {asyncio.ensure_future(self._clock.sleep(self._poll_s)), asyncio.ensure_future(stirred.wait())}
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        if stirred.is_set():
-            await self._clock.sleep(SETTLE_S)

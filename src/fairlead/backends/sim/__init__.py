@@ -10,10 +10,10 @@ from typing import Any
 
 from fairlead.backends.sim.backend import SimBackend
 from fairlead.backends.sim.build import build
+from fairlead.backends.sim.hardware import Hardware
 from fairlead.backends.sim.library import FleetInfo, fleets, load_fleet
 from fairlead.backends.sim.spec import AnyOrder, Fleet, Options
-from fairlead.backends.sim.world import World
-from fairlead.backends.strict import convert
+from fairlead.kit.decoding import convert
 from fairlead.model.errors import ConfigError, UsageError
 from fairlead.model.ports import Clock
 
@@ -30,16 +30,16 @@ def open_backend(options: Mapping[str, Any], clock: Clock) -> SimBackend:
     name = fleet.name or "inline"
     timeline = fleet.timeline if chosen.timeline is None else chosen.timeline
     built = build(fleet.devices, name, source)
-    _rehearse(World(built, name), timeline, source if chosen.timeline is None else "sim")
-    return SimBackend(World(built, name), timeline, clock, speed=chosen.speed)
+    _dry_run(Hardware(built, name), timeline, source if chosen.timeline is None else "sim")
+    return SimBackend(Hardware(built, name), timeline, clock, speed=chosen.speed)
 
 
-def _rehearse(world: World, timeline: tuple[AnyOrder, ...], source: str) -> None:
-    """Carries the timeline out on a world nobody sees, so that a wrong name shows at start and not an hour in."""
+def _dry_run(hardware: Hardware, timeline: tuple[AnyOrder, ...], source: str) -> None:
+    """Carries the timeline out on hardware that is thrown away: a wrong name shows at the start, not an hour later."""
     problems = []
     for position, order in sorted(enumerate(timeline), key=lambda numbered: numbered[1].at):
         try:
-            world.carry_out(order)
+            hardware.carry_out(order)
         except UsageError as error:
             problems.append(f"timeline[{position}]: {error}")
     if problems:

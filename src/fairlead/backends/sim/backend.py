@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fairlead.backends.sim import spec
-from fairlead.backends.sim.agenda import Agenda
-from fairlead.backends.sim.world import Outcome, World
-from fairlead.backends.strict import convert
+from fairlead.backends.sim.hardware import Hardware, Outcome
+from fairlead.backends.sim.timerqueue import TimerQueue
+from fairlead.kit.decoding import convert
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import BackendError, ConfigError
@@ -32,25 +32,27 @@ class _Due(NamedTuple):
 class SimBackend:
     name = "sim"
 
-    def __init__(self, world: World, timeline: tuple[spec.AnyOrder, ...], clock: Clock, *, speed: float = 1.0) -> None:
-        self._world = world
+    def __init__(
+        self, hardware: Hardware, timeline: tuple[spec.AnyOrder, ...], clock: Clock, *, speed: float = 1.0
+    ) -> None:
+        self._hardware = hardware
         self._clock = clock
         self._speed = speed
-        self._agenda: Agenda[_Due] = Agenda(clock)
+        self._timers: TimerQueue[_Due] = TimerQueue(clock)
         self._timeline = timeline
         self._sink: Sink | None = None
         self._eased = asyncio.Event()  # set and replaced when something that hung may answer again
         self._closed = False
 
     async def discover(self) -> Findings:
-        if self._world.scan_takes_s:
-            await self._clock.sleep(self._world.scan_takes_s)
-        if self._world.scan_error:
-            raise BackendError(f"sim: scan failed: {self._world.scan_error}")
-        return self._world.findings()
+        if self._hardware.scan_takes_s:
+            await self._clock.sleep(self._hardware.scan_takes_s)
+        if self._hardware.scan_error:
+            raise BackendError(f"sim: scan failed: {self._hardware.scan_error}")
+        return self._hardware.findings()
 
     async def probe(self, device: Device) -> Cause | None:
-        card = self._world.card(device.id)
+        card = self._hardware.card(device.id)
         if card is None or not card.plugged:
             return None  # no data is not unhealthy; the next scan says that it is gone
         while card.hung and not self._closed:
@@ -62,13 +64,13 @@ class SimBackend:
     async def watch(self, sink: Sink) -> None:
         """Runs the timeline. Its time starts with the first watch; a watch that is started again goes on."""
         self._sink = sink
-        for device, cause in self._world.faults():
+        for device, cause in self._hardware.faults():
             sink.fault(device, cause)
         timeline, self._timeline = self._timeline, ()
         for order in timeline:
-            self._agenda.put(order.at / self._speed, _Due(order))
+            self._timers.put(order.at / self._speed, _Due(order))
         try:
-            await self._agenda.run(self._act)
+            await self._timers.run(self._act)
         finally:
             self._sink = None
 
@@ -94,13 +96,13 @@ class SimBackend:
         self._carry_out(due.order)
 
     def _carry_out(self, order: spec.AnyOrder) -> str:
-        outcome = self._world.carry_out(order)
+        outcome = self._hardware.carry_out(order)
         self._ease()
         self._tell(outcome)
         if outcome.healed:
-            self._agenda.drop(lambda due: due.flapping in outcome.healed)
+            self._timers.drop(lambda due: due.flapping in outcome.healed)
         for delay_s, device, turn in outcome.later:
-            self._agenda.put(delay_s / self._speed, _Due(turn, device))
+            self._timers.put(delay_s / self._speed, _Due(turn, device))
         return outcome.line
 
     def _tell(self, outcome: Outcome) -> None:

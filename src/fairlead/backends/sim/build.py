@@ -8,9 +8,9 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from fairlead.backends.pattern import fill
-from fairlead.backends.sim.links import LEVELS, score_pairs
-from fairlead.backends.sim.spec import Group, LinkPlan, Node, Partition
+from fairlead.backends.sim.links import parts_score, score_pairs
+from fairlead.backends.sim.spec import Group, LinkSpec, Node, Partition
+from fairlead.kit.pattern import fill
 from fairlead.model.device import Device, DeviceNode
 from fairlead.model.errors import ConfigError, InvalidName
 from fairlead.model.names import DeviceId, parse_slot_id
@@ -41,7 +41,7 @@ def build(groups: Sequence[Group], fleet: str, source: str, *, first: int = 0, a
     for position, group in enumerate(groups):
         try:
             members = [_device(group, fleet, number + i, i) for i in range(group.count)]
-            parts = [_parts(group, member, fleet) for member in members]
+            parts = [_parts(group, member, fleet, i) for i, member in enumerate(members)]
             scores |= _links(group, members, parts)
         except (ValueError, InvalidName) as error:
             raise ConfigError(source, [f"{at}[{position}].{error}"]) from None
@@ -72,18 +72,19 @@ def _device(group: Group, fleet: str, number: int, i: int) -> Device:
     )
 
 
-def _parts(group: Group, whole: Device, fleet: str) -> list[Device]:
+def _parts(group: Group, whole: Device, fleet: str, member: int) -> list[Device]:
     parts: list[Device] = []
     for spec in group.partitions:
-        first = len(parts)
-        parts += [_part(spec, whole, fleet, first + i) for i in range(spec.count)]
+        first, before = len(parts), member * spec.count
+        parts += [_part(spec, whole, fleet, first + i, before + i) for i in range(spec.count)]
     return parts
 
 
-def _part(spec: Partition, whole: Device, fleet: str, i: int) -> Device:
+def _part(spec: Partition, whole: Device, fleet: str, i: int, k: int) -> Device:
     index = f"{whole.index}:{i}"
     uuid = _uuid(f"{fleet}/{whole.id}/{i}")
-    names: dict[str, str | int] = {"uuid": uuid, "i": i, "n": index, "fleet": fleet, "parent": whole.id}
+    names: dict[str, str | int] = {"uuid": uuid, "i": i, "n": index, "fleet": fleet, "parent": whole.id, "k": k}
+    names["pci"] = whole.pci_address
     return Device(
         id=_id(fill(spec.id, names, "partitions.id")),
         index=index,
@@ -99,10 +100,10 @@ def _part(spec: Partition, whole: Device, fleet: str, i: int) -> Device:
 
 
 def _links(group: Group, members: list[Device], parts: list[list[Device]]) -> LinkScores:
-    plan = LinkPlan(scheme=group.links) if isinstance(group.links, str) else group.links
+    spec = LinkSpec(scheme=group.links) if isinstance(group.links, str) else group.links
     numa = [member.numa_nodes[0] if member.numa_nodes else None for member in members]
     try:
-        scores = score_pairs(plan, numa)
+        scores = score_pairs(spec, numa)
     except ValueError as error:
         raise ValueError(f"links: {error}") from None
     if not group.partitions:
@@ -110,7 +111,7 @@ def _links(group: Group, members: list[Device], parts: list[list[Device]]) -> Li
     # A part is joined as its whole is; parts of one whole sit on one board.
     joined = {(a.id, b.id): score for (one, other), score in scores.items() for a in parts[one] for b in parts[other]}
     for family in parts:
-        joined |= {(a.id, b.id): LEVELS["board"] for a in family for b in family if a.id < b.id}
+        joined |= {(a.id, b.id): parts_score(spec.scheme) for a in family for b in family if a.id < b.id}
     return joined
 
 

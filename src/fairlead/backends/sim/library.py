@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from fairlead.backends import documents
-from fairlead.backends.sim import fleets as shelf
+from fairlead.backends.sim import fleets as fleet_files
 from fairlead.backends.sim.spec import Fleet
-from fairlead.backends.strict import convert, did_you_mean
+from fairlead.kit import documents
+from fairlead.kit.decoding import convert, did_you_mean
 from fairlead.model.errors import ConfigError
 
 _SUFFIX = ".yaml"
@@ -40,7 +40,7 @@ def load_fleet(where: str) -> tuple[Fleet, str]:
     source = f"fleet {where}"
     try:
         # The loader's own reader: importlib.resources costs 20 ms to import, at every start.
-        text = shelf.__loader__.get_data(str(Path(shelf.__path__[0]) / (where + _SUFFIX)))  # type: ignore[union-attr]  # a package on disk or in a zip has a loader that reads
+        text = fleet_files.__loader__.get_data(str(Path(fleet_files.__path__[0]) / (where + _SUFFIX)))  # type: ignore[union-attr]  # a package on disk or in a zip has a loader that reads
     except (OSError, ValueError):  # no such file, or no file name at all
         hint = did_you_mean(where, _names())
         raise ConfigError("sim", [f"fleet: no fleet {where!r}{hint}; or give a path to a YAML file"]) from None
@@ -55,5 +55,5 @@ def _decode(raw: Any, name: str, source: str) -> Fleet:
 def _names() -> list[str]:
     from importlib import resources  # noqa: PLC0415 - slow to import; only a listing and an error need it
 
-    files = (entry.name for entry in resources.files(shelf).iterdir())
+    files = (entry.name for entry in resources.files(fleet_files).iterdir())
     return sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))

@@ -8,24 +8,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fairlead.backends.sim.spec import LinkPlan
-from fairlead.backends.strict import did_you_mean
+from fairlead.backends.sim.spec import LinkSpec
+from fairlead.kit.decoding import did_you_mean
 
 LEVELS = {"board": 60, "switch": 50, "switches": 40, "host-bridge": 30, "node": 20}
 SYSTEM_SCORE = 10  # nothing in common but the system
 PER_LINK_SCORE = 100
-SCHEMES = ("numa", "nvswitch", "pcie-tree")
+XGMI_SCORE, PCIE_SCORE, NEAR_SCORE = 50, 20, 10  # of AMD GPUs, as that backend has them
+SCHEMES = ("numa", "nvswitch", "pcie-tree", "xgmi")
 _TREE = {"switch": 2, "host-bridge": 8}
 _PAIR = re.compile(r"(\d+)-(\d+)")
 
 Scores = dict[tuple[int, int], int]
 
 
-def score_pairs(plan: LinkPlan, numa: Sequence[int | None]) -> Scores:
+def score_pairs(spec: LinkSpec, numa: Sequence[int | None]) -> Scores:
     """The score of each pair (smaller number first). ValueError says what is wrong with the plan."""
     count = len(numa)
-    scores = _base(plan, numa)
-    for text, score in plan.pairs.items():
+    scores = _base(spec, numa)
+    for text, score in spec.pairs.items():
         match = _PAIR.fullmatch(text)
         if not match:
             raise ValueError(f"pairs: {text!r} is not a pair; write two numbers of the group, such as 0-3")
@@ -36,27 +37,42 @@ def score_pairs(plan: LinkPlan, numa: Sequence[int | None]) -> Scores:
     return scores
 
 
-def _base(plan: LinkPlan, numa: Sequence[int | None]) -> Scores:
+def _base(spec: LinkSpec, numa: Sequence[int | None]) -> Scores:
     pairs = [(one, other) for other in range(len(numa)) for one in range(other)]
-    if plan.matrix and plan.scheme:
+    if spec.matrix and spec.scheme:
         raise ValueError("give a scheme or a matrix, not both")
-    if plan.matrix:
-        return _from_matrix(plan.matrix, len(numa))
-    if not plan.scheme:
+    if spec.matrix:
+        return _from_matrix(spec.matrix, len(numa))
+    if not spec.scheme:
         return {}
-    if plan.scheme == "numa":
+    if spec.scheme == "numa":
         return {pair: _by_node(numa, pair) for pair in pairs}
-    if plan.scheme == "nvswitch":
+    if spec.scheme == "nvswitch":
         # Every device reaches every other with all its links; the node still decides between equals.
-        return {pair: plan.width * PER_LINK_SCORE + _by_node(numa, pair) for pair in pairs}
-    if plan.scheme == "pcie-tree":
-        return _from_tree(plan.blocks or _TREE, pairs)
-    raise ValueError(f"unknown scheme {plan.scheme!r}{did_you_mean(plan.scheme, SCHEMES)}")
+        return {pair: spec.width * PER_LINK_SCORE + _by_node(numa, pair) for pair in pairs}
+    if spec.scheme == "xgmi":
+        return _from_hives(spec.blocks.get("hive", len(numa)), numa, pairs)
+    if spec.scheme == "pcie-tree":
+        return _from_tree(spec.blocks or _TREE, pairs)
+    raise ValueError(f"unknown scheme {spec.scheme!r}{did_you_mean(spec.scheme, SCHEMES)}")
 
 
 def _by_node(numa: Sequence[int | None], pair: tuple[int, int]) -> int:
     one, other = numa[pair[0]], numa[pair[1]]
     return LEVELS["node"] if one is not None and one == other else SYSTEM_SCORE
+
+
+def parts_score(scheme: str) -> int:
+    """Of two partitions of one device."""
+    return XGMI_SCORE + 2 * NEAR_SCORE if scheme == "xgmi" else LEVELS["board"]
+
+
+def _from_hives(size: int, numa: Sequence[int | None], pairs: list[tuple[int, int]]) -> Scores:
+    return {
+        (one, other): (XGMI_SCORE if one // size == other // size else PCIE_SCORE)
+        + (NEAR_SCORE if numa[one] == numa[other] else 0)
+        for one, other in pairs
+    }
 
 
 def _from_tree(blocks: dict[str, int], pairs: list[tuple[int, int]]) -> Scores:

@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from fairlead.backends.strict import Bytes, Seconds
+from fairlead.kit.decoding import Bytes, Seconds
 from fairlead.model.health import CauseKind
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1024)]
@@ -33,12 +33,13 @@ class Partition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     nodes: tuple[str | Node, ...] = ()
 
 
-class LinkPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LinkSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the devices of a group are joined: a scheme or a matrix, and pairs that add to it."""
 
     scheme: str = ""
     width: int = 18  # nvswitch: NVLinks of each device
-    blocks: dict[str, Count] = {}  # pcie-tree: how many neighbours share a switch, switches, a host bridge, a node
+    # How many neighbours share. pcie-tree: a switch, switches, a host-bridge, a node. xgmi: a hive.
+    blocks: dict[str, Count] = {}
     matrix: tuple[tuple[int, ...], ...] = ()
     pairs: dict[str, int] = {}  # "0-3: 200", by number within the group
 
@@ -54,7 +55,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     memory: Bytes = Bytes(0)
     pci: str | tuple[str, ...] = ""
     numa: int | tuple[int, ...] = ()  # one for all, one each, or fewer: then equal blocks
-    links: str | LinkPlan = ""
+    links: str | LinkSpec = ""
     partitions: tuple[Partition, ...] = ()
     nodes: tuple[str | Node, ...] = ()
     attributes: dict[str, str] = {}
@@ -97,7 +98,7 @@ class Recover(Order, frozen=True, kw_only=True, tag="recover"):
     """All is well again: with one device, or without one with all of them and with scanning."""
 
     device: DeviceRef | None = None
-    silent: bool = False  # nobody is told: only clean probes show it
+    silent: bool = False  # nothing is reported: only clean probes show it
 
 
 class Unplug(Order, frozen=True, kw_only=True, tag="unplug"):

@@ -1,4 +1,4 @@
-"""The well-known XIDs: what NVIDIA's driver reports, how bad each is, and in what words."""
+"""The well-known XIDs: what NVIDIA's driver reports, how bad each is, and the message for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo: a simulated node, an embedded kubelet and the real daemon, told as a story that checks itself."""
+"""The demo: a simulated node, an embedded kubelet and the real daemon, in a story that checks itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead.model.errors import FairleadError, MissingExtra
 
 
 def play(fleet: str, *, once: bool = False, keep: bool = False) -> int:
-    """Plays the demo; the exit code. Stays on a terminal until the visitor leaves, unless told `once`."""
+    """Plays the demo; the exit code. Stays on a terminal until the visitor leaves, unless `once`."""
     try:
         from fairlead.cli.demo.show import Show  # noqa: PLC0415 - needs grpcio
     except ImportError as error:  # grpcio, or what else the stand-in needs

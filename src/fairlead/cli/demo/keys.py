@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from fairlead.cli.demo.stage import Stage
-from fairlead.cli.demo.story import Told
+from fairlead.cli.demo.story import Event
 from fairlead.model.errors import FairleadError
+from fairlead.observe.status import DeviceStatus
 
-HELP = "p pod   x delete pod   f fail a GPU   c clear it   n plug one in   u pull one   k restart kubelet   q quit"
+HELP = "p pod  x delete  f fail  c clear  n plug in  u pull out  k restart kubelet  q quit"
 
 
 class Keys:
@@ -23,17 +24,18 @@ class Keys:
         self._kubelet = stage.kubelet
         self._made = 0
         self._pressed: asyncio.Queue[str] = asyncio.Queue()
-        self._acts: dict[str, Callable[[], Awaitable[Told]]] = {
-            "p": self._pod,
-            "x": self._delete,
-            "f": self._fail,
-            "c": self._clear,
-            "n": self._plug,
-            "u": self._pull,
-            "k": self._restart,
+        # Each does something, and says what became of it.
+        self._acts: dict[str, tuple[str, Callable[[], Awaitable[str]]]] = {
+            "p": ("pod", self._pod),
+            "x": ("pod", self._delete),
+            "f": ("fault", self._fail),
+            "c": ("fault", self._clear),
+            "n": ("plug", self._plug),
+            "u": ("plug", self._pull),
+            "k": ("kubelet", self._restart),
         }
 
-    async def follow(self) -> AsyncIterator[Told]:
+    async def follow(self) -> AsyncIterator[Event]:
         """What each key did, until q or Ctrl-C."""
         terminal = sys.stdin.fileno()
         before = termios.tcgetattr(terminal)
@@ -42,13 +44,14 @@ class Keys:
         loop.add_reader(terminal, lambda: self._pressed.put_nowait(sys.stdin.read(1)))
         try:
             while (key := await self._pressed.get()) not in {"q", "\x04", ""}:
-                if act := self._acts.get(key):
+                if key in self._acts:
+                    kind, act = self._acts[key]
                     began = time.perf_counter()
                     try:
-                        told = await act()
+                        text = await act()
                     except (FairleadError, TimeoutError) as error:
-                        told = Told("demo", str(error), 0.0)
-                    yield Told(told.mark, told.text, time.perf_counter() - began)
+                        kind, text = "demo", str(error)
+                    yield Event(kind, text, time.perf_counter() - began)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None:
@@ -57,55 +60,50 @@ class Keys:
             loop.remove_reader(terminal)
             termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
-    async def _rows(self) -> list[dict[str, Any]]:
-        status = await self._stage.ask("status")
-        return [row for row in status["devices"] if row["resource"]]
+    async def _offered(self) -> list[DeviceStatus]:
+        return [device for device in (await self._stage.status()).devices if device.resource]
 
-    async def _pod(self) -> Told:
+    async def _steer(self, **order: Any) -> str:
+        return str(await self._stage.ask("steer", **order))
+
+    async def _pod(self) -> str:
         self._made += 1
-        rows = await self._rows()
-        if not rows:
-            return Told("pod", "there is no device to ask for", 0.0)
+        resource = next((device.resource for device in await self._offered()), None)
+        if resource is None:
+            return "there is no device to ask for"
         name, size = f"yours-{self._made}", 1 + self._made % 2
-        pod = await self._kubelet.run_pod(name, {"main": {rows[0]["resource"]: size}})
+        pod = await self._kubelet.run_pod(name, {"main": {resource: size}})
         if pod.phase == "Running":
-            return Told("pod", f"{name} asked for {size} and runs", 0.0)
+            return f"{name} asked for {size} and runs"
         await self._kubelet.delete_pod(pod)
-        return Told("pod", f"{name} asked for {size}: {pod.reason}: {pod.message}", 0.0)
+        return f"{name} asked for {size}: {pod.reason}: {pod.message}"
 
-    async def _delete(self) -> Told:
+    async def _delete(self) -> str:
         if not self._kubelet.pods:
-            return Told("pod", "no pod is left", 0.0)
+            return "no pod is left"
         pod = self._kubelet.pods[-1]
         await self._kubelet.delete_pod(pod)
-        return Told("pod", f"{pod.name} left", 0.0)
+        return f"{pod.name} left"
 
-    async def _fail(self) -> Told:
-        well = [row for row in await self._rows() if row["health"] == "healthy"]
-        if not well:
-            return Told("fault", "every device has failed already", 0.0)
-        return Told("fault", await self._stage.ask("steer", do="fail", device=well[-1]["id"], xid=79), 0.0)
+    async def _fail(self) -> str:
+        healthy = [device for device in await self._offered() if device.health == "healthy"]
+        return await self._steer(do="fail", device=healthy[-1].id, xid=79) if healthy else "every device has failed"
 
-    async def _clear(self) -> Told:
-        ill = [row for row in await self._rows() if row["health"] != "healthy"]
-        if not ill:
-            return Told("fault", "nothing is wrong", 0.0)
-        return Told("fault", await self._stage.ask("steer", do="clear", device=ill[0]["id"]), 0.0)
+    async def _clear(self) -> str:
+        failed = [device for device in await self._offered() if device.health != "healthy"]
+        return await self._steer(do="clear", device=failed[0].id) if failed else "every device is healthy"
 
-    async def _plug(self) -> Told:
-        rows = await self._rows()
+    async def _plug(self) -> str:
         self._made += 1
-        new = {"id": f"GPU-{self._made:08x}-feed-4000-8000-00000000beef", "index": f"n{self._made}"}
-        if rows:
-            new |= {"vendor": rows[0]["vendor"], "model": rows[0]["model"], "memory": rows[0]["memory_bytes"]}
-        return Told("plug", await self._stage.ask("steer", do="plug", new=new), 0.0)
+        new: dict[str, Any] = {"id": f"GPU-{self._made:08x}-feed-4000-8000-00000000beef", "index": f"n{self._made}"}
+        for device in (await self._offered())[:1]:
+            new |= {"vendor": device.vendor, "model": device.model, "memory": device.memory_bytes}
+        return await self._steer(do="plug", new=new)
 
-    async def _pull(self) -> Told:
-        rows = await self._rows()
-        if not rows:
-            return Told("plug", "there is nothing to pull", 0.0)
-        return Told("plug", await self._stage.ask("steer", do="unplug", device=rows[-1]["id"]), 0.0)
+    async def _pull(self) -> str:
+        devices = await self._offered()
+        return await self._steer(do="unplug", device=devices[-1].id) if devices else "there is no device to pull out"
 
-    async def _restart(self) -> Told:
+    async def _restart(self) -> str:
         await self._kubelet.restart()
-        return Told("kubelet", "restarted", 0.0)
+        return "restarted"

@@ -1,4 +1,4 @@
-"""The show: tells the story line by line, with a live table on a terminal, and lets the visitor play afterwards."""
+"""The show: prints the story line by line, with a live table on a terminal, and lets the visitor play afterwards."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from fairlead.cli.demo.keys import HELP, Keys
 from fairlead.cli.demo.stage import DemoFailed, Stage
-from fairlead.cli.demo.story import Story, Told
+from fairlead.cli.demo.story import Event, Story
 from fairlead.cli.draw import duration, paint
 from fairlead.model.errors import FairleadError
 
-MARKS = {"kubelet": "accent", "daemon": "accent", "pod": "good", "fault": "warn", "plug": "accent", "stop": "accent"}
+STYLES = {"kubelet": "accent", "daemon": "accent", "pod": "good", "fault": "warn", "plug": "accent", "stop": "accent"}
 REFRESH_S = 0.25
 # On a terminal a reader needs a moment between two lines.
 PAUSE_S = 1.2
@@ -35,13 +35,14 @@ class Show:
             try:
                 self._print(
                     paint("Fairlead demo", "bold")
-                    + f"  simulated node {self._fleet}, embedded kubelet, the real daemon\n"
+                    + f"  simulated node {self._fleet}, embedded kubelet, the real daemon"
                 )
+                self._print(f"In a browser: {paint(f'http://{stage.address}', 'accent')}\n")
                 with self._screen():
                     drawing = asyncio.create_task(self._draw(stage)) if self._live else None
                     try:
-                        async for told in story.tell():
-                            self._line(told)
+                        async for event in story.tell():
+                            self._line(event)
                             if self._live:
                                 await asyncio.sleep(PAUSE_S)
                         if self._stay:
@@ -53,7 +54,7 @@ class Show:
                 self._line(await story.epilogue())
             except DemoFailed as failure:
                 self._print(paint(f"✗ {failure}", "bad"))
-                self._print(paint("the daemon's last words:", "dim") + "\n" + stage.log_tail())
+                self._print(paint("the daemon's last lines:", "dim") + "\n" + stage.log_tail())
                 return 1
             took = duration(time.perf_counter() - self._began)
             self._print(f"\n{paint('✓ every step ended as it must', 'good')}  ({took})")
@@ -61,11 +62,11 @@ class Show:
                 self._print(f"kept: {stage.root}")
             return 0
 
-    # --- Words ----------------------------------------------------------------------------------------------------
+    # --- Lines ----------------------------------------------------------------------------------------------------
 
-    def _line(self, told: Told) -> None:
-        mark = paint(f"{told.mark:>8}", MARKS.get(told.mark, ""))
-        self._print(f"{mark}  {told.text} {paint(duration(told.took_s), 'dim')}")
+    def _line(self, event: Event) -> None:
+        kind = paint(f"{event.kind:>8}", STYLES.get(event.kind, ""))
+        self._print(f"{kind}  {event.text} {paint(duration(event.took_s), 'dim')}")
 
     def _print(self, text: str) -> None:
         if self._live:
@@ -102,7 +103,7 @@ class Show:
 
         while True:
             with contextlib.suppress(FairleadError):
-                self._live.update(draw(await stage.ask("status"), HELP if self._visiting else ""))
+                self._live.update(draw(await stage.status(), HELP if self._visiting else ""))
             await asyncio.sleep(REFRESH_S)
 
     # --- The visitor ----------------------------------------------------------------------------------------------
@@ -113,5 +114,5 @@ class Show:
         self._print("Now you. Keys are below the table; or, in a second shell:")
         for command in ("status", f"explain {resource} -n 3", "sim fail 2 xid=79", "clear 2"):
             self._print(paint(f"  {sys.argv[0]} {command} --socket {stage.socket}", "accent"))
-        async for told in Keys(stage).follow():
-            self._line(told)
+        async for event in Keys(stage).follow():
+            self._line(event)

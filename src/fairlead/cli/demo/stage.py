@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,7 +15,9 @@ from typing import Any, Self
 
 from fairlead.model.errors import FairleadError
 from fairlead.observe.control import ask
+from fairlead.observe.status import Status, decode
 from fairlead.standin import Kubelet
+from fairlead.standin.clock import running
 
 PATIENCE_S = 10.0
 RULES = {
@@ -39,22 +42,21 @@ class Stage:
         self.socket = self.root / "fairlead.sock"
         self.config = self.root / "fairlead.yaml"
         self.log = self.root / "daemon.log"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"  # of the page
         self._fleet = fleet
         self._keep = keep
         self._daemon: asyncio.subprocess.Process | None = None
         self.config.write_text(self._config_text())
 
     def _config_text(self) -> str:
-        fleet = (
-            Path(self._fleet).resolve()
-            if "/" in self._fleet or self._fleet.endswith((".yaml", ".yml"))
-            else self._fleet
-        )
+        is_file = "/" in self._fleet or self._fleet.endswith((".yaml", ".yml"))
+        fleet = Path(self._fleet).resolve() if is_file else self._fleet
         rules = "".join(f"  - {{match: {match}, resource: {name}}}\n" for name, match in RULES.items())
         return (
             f"backends:\n  - {{kind: sim, fleet: {fleet}}}\nrules:\n{rules}"
             f"kubelet:\n  directory: {self.kubelet.plugin_dir}\n  podResources: {self.kubelet.podresources_socket}\n"
-            f"status: {{socket: {self.socket}}}\nhealth: {HEALTH}\n"
+            f"status: {{socket: {self.socket}}}\nhttp: {{listen: '{self.address}'}}\nhealth: {HEALTH}\n"
         )
 
     async def __aenter__(self) -> Self:
@@ -69,12 +71,7 @@ class Stage:
     async def start_daemon(self) -> None:
         with self.log.open("ab") as log:
             self._daemon = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "fairlead",
-                "run",
-                "--config",
-                str(self.config),
+                *(sys.executable, "-m", "fairlead", "run", "--config", self.config),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -96,29 +93,24 @@ class Stage:
             await daemon.wait()
             raise DemoFailed(f"the daemon did not stop within {PATIENCE_S:g} s of SIGTERM") from None
 
-    @property
-    def daemon_pid(self) -> int | None:
-        return self._daemon.pid if self._daemon else None
-
     async def ask(self, what: str, **keys: Any) -> Any:
         """The daemon's own socket, as `fairlead status` uses it."""
         return await asyncio.to_thread(ask, self.socket, {"ask": what, **keys})
 
+    async def status(self) -> Status:
+        return decode(await self.ask("status"), Status)
+
     async def until(self, what: str, condition: Callable[[], Any]) -> Any:
         """Waits for the kubelet to see something; says what was missing if it never does."""
-        watch = asyncio.create_task(self.kubelet.wait_for(condition, PATIENCE_S))
-        died = asyncio.create_task(self._daemon.wait()) if self._daemon else None
+        died = self._daemon.wait() if self._daemon else asyncio.Event().wait()
         try:
-            await asyncio.wait({task for task in (watch, died) if task}, return_when=asyncio.FIRST_COMPLETED)
-            if watch.done():
-                return watch.result()
-            raise DemoFailed(f"the daemon ended while waiting for: {what}")
+            async with running(self.kubelet.wait_for(condition, PATIENCE_S), died) as tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if tasks[0].done():
+                    return tasks[0].result()
+                raise DemoFailed(f"the daemon ended while waiting for: {what}")
         except TimeoutError:
             raise DemoFailed(f"gave up waiting for: {what}") from None
-        finally:
-            for task in (watch, died):
-                if task is not None:
-                    task.cancel()
 
     def log_tail(self, lines: int = 12) -> str:
         try:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.draw import duration, memory, short
+from fairlead.observe.status import Status
 
 COLOURS = {"healthy": "green", "suspect": "yellow", "probation": "yellow", "unhealthy": "red", "streaming": "green"}
 
 
-def draw(status: Mapping[str, Any], keys: str) -> RenderableType:
-    now = status["now_s"]
+def draw(status: Status, keys: str) -> RenderableType:
+    now = status.now_s
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, justify in (
         ("", "left"),
@@ -27,24 +25,24 @@ def draw(status: Mapping[str, Any], keys: str) -> RenderableType:
         ("HELD BY", "left"),
     ):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]  # literals all
-    for row in status["devices"]:
+    for row in status.devices:
         table.add_row(
-            row["index"],
-            row["model"],
-            memory(row["memory_bytes"]),
-            ",".join(map(str, row["numa_nodes"])),
-            Text(row["health"], style=COLOURS.get(row["health"], "")),
-            short(row["cause"], 44),
-            Text(", ".join(row["holders"]) or "free", style="bold" if row["holders"] else "dim"),
+            row.index,
+            row.model,
+            memory(row.memory_bytes),
+            ",".join(map(str, row.numa_nodes)),
+            Text(row.health, style=COLOURS.get(row.health, "")),
+            short(row.cause, 44),
+            Text(", ".join(row.holders) or "free", style="bold" if row.holders else "dim"),
         )
     lines: list[RenderableType] = [Text(), table, Text()]
-    for row in status["resources"]:
-        line = Text(f"{row['name']}  ", style="bold")
-        line.append(f"{row['healthy']} of {row['slots']} healthy, {row['held']} in use   ", style="not bold")
-        line.append(row["phase"], style=COLOURS.get(row["phase"], "yellow") + " not bold")
-        line.append(f" for {duration(now - row['since_s'])}", style="dim not bold")
+    for resource in status.resources:
+        line = Text(f"{resource.name}  ", style="bold")
+        line.append(f"{resource.healthy} of {resource.slots} healthy, {resource.held} in use   ", style="not bold")
+        line.append(resource.phase, style=COLOURS.get(resource.phase, "yellow") + " not bold")
+        line.append(f" for {duration(now - resource.since_s)}", style="dim not bold")
         lines.append(line)
-    lines += [Text(f"! {problem}", style="red") for problem in status["problems"]]
+    lines += [Text(f"! {problem}", style="red") for problem in status.problems]
     if keys:
         lines += [Text(), Text(keys, style="cyan")]
     return Group(*lines)

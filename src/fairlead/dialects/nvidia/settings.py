@@ -3,196 +3,88 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from fairlead.dialects.goflags import Flag, Parsed
-from fairlead.dialects.nvidia.v1 import V1, BadFile, Sharing
+from fairlead.dialects.configfile import BadFile
+from fairlead.dialects.goflags import Parsed
+from fairlead.dialects.invocation import blame, find_refused, merge
+from fairlead.dialects.nvidia.flags import FLAGS, NAME
+from fairlead.dialects.nvidia.v1 import V1, Sharing
 
-CDI_WAYS = frozenset({"cdi-annotations", "cdi-cri"})
+_CDI = frozenset({"cdi-annotations", "cdi-cri"})
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/")
 
 
 class Settings(Struct, frozen=True):
-    """By the names of the flags, in our spelling."""
-
-    mig_strategy: str
-    fail_on_init_error: bool
-    driver_root: str
-    dev_root: str
-    pass_device_specs: bool
-    device_list_strategy: tuple[str, ...]
-    device_id_strategy: str
-    gdrcopy_enabled: bool
-    gds_enabled: bool
-    mofed_enabled: bool
-    cdi_annotation_prefix: str
-    nvidia_cdi_hook_path: str
-    driver_root_ctr_path: str
-    mps_root: str
-    shared_devices_allocation_policy: str
-    device_discovery_strategy: str
-    imex_channel_ids: tuple[int, ...]
-    imex_required: bool
-    kubelet_socket: str
-    cdi_feature_flags: tuple[str, ...]
-    cdi_disable_hooks: tuple[str, ...]
+    parsed: Parsed  # with what the config file has
     file: V1
-    lenient: bool = False
-    whence: Mapping[str, str] = {}  # how a value was given: the flag, the variable, or the file and its key
 
-    def at(self, name: str, problem: str) -> str:
-        """A problem with a value, and where to change it. NVIDIA's own words name the flag already."""
-        given = self.whence.get(name, "")
-        return problem if not given or given.startswith("--") else f"{given}: {problem}"
+    def __getitem__(self, name: str) -> Any:
+        """The value of a flag."""
+        return self.parsed.values[name]
+
+    @property
+    def lenient(self) -> bool:
+        return bool(self["lenient"])
 
     @property
     def sharing(self) -> tuple[str, Sharing | None]:
         return self.file.sharing
 
 
-def resolve(flags: Sequence[Flag], parsed: Parsed, file: V1) -> dict[str, Any]:
-    """Each flag's value: given, else the file's, else its default."""
-    return {
-        flag.name.replace("-", "_"): (
-            file.flags[flag.key]
-            if flag.key in file.flags and flag.name not in parsed.given
-            else parsed.values[flag.name]
-        )
-        for flag in flags
-    }
-
-
-def find_whence(flags: Sequence[Flag], parsed: Parsed, file: V1, path: str) -> dict[str, str]:
-    """How each value that is not a default was given, as people wrote it."""
-    found = {flag.name: f"{path}: {flag.key}" for flag in flags if flag.key in file.flags}
-    return {"file": path} | {name.replace("-", "_"): given for name, given in (found | parsed.source).items()}
-
-
-def settle(
-    values: Mapping[str, Any], file: V1, source: str, *, lenient: bool, whence: Mapping[str, str] | None = None
-) -> Settings:
+def settle(parsed: Parsed, file: V1) -> Settings:
     """BadFile names everything that cannot work."""
-    kept = {key: value for key, value in values.items() if key in Settings.__struct_fields__}
-    kept["mps_root"] = kept["mps_root"] or ""
-    kept["imex_channel_ids"] = tuple(kept["imex_channel_ids"] or ())
-    kept["device_list_strategy"] = tuple(kept["device_list_strategy"] or ())
-    for key in ("cdi_feature_flags", "cdi_disable_hooks"):
-        kept[key] = tuple(word for word in kept[key] or () if word)  # an empty variable names nothing
-    made = Settings(**kept, file=file, lenient=lenient, whence=whence or {})
-    problems = [*_wrong(made), *(() if lenient else _odd(made))]
+    merged = merge(FLAGS, parsed, file.flags, str(parsed.values["config-file"]))
+    plain = {name: tuple(filter(None, merged.values[name])) for name in ("cdi-feature-flags", "cdi-disable-hooks")}
+    made = Settings(replace(merged, values=merged.values | plain), file)  # an empty variable names nothing
+    problems = [*find_refused(FLAGS, made.parsed, lenient=made.lenient)]
+    problems += [blame(made.parsed, name, text) for name, text in _find_wrong(made)]
+    if not made.lenient:
+        problems += [blame(made.parsed, name, text) for name, text in _find_odd(made)]
+        if file.mps is not None and file.time_slicing is not None:
+            text = "sharing has both mps and timeSlicing: only one can be in force. Remove one of them"
+            problems.append(f"{made['config-file']}: {text}")
     if problems:
-        raise BadFile(source, problems)
+        raise BadFile(NAME, problems)
     return made
 
 
-def _wrong(settings: Settings) -> list[str]:
-    """What NVIDIA's plugin refuses too, in its words and with a way out."""
-    problems = [
-        settings.at(
-            "device_list_strategy",
-            f"invalid --device-list-strategy option: invalid strategy: {word}. "
-            "Use some of envvar, volume-mounts, cdi-annotations, cdi-cri",
-        )
-        for word in settings.device_list_strategy
-        if word not in {"envvar", "volume-mounts", *CDI_WAYS}
-    ]
-    checks: list[tuple[str, str, tuple[str, ...]]] = [
-        ("device_id_strategy", "invalid --device-id-strategy option:", ("uuid", "index")),
-        (
-            "shared_devices_allocation_policy",
-            "invalid --shared-devices-allocation-policy option:",
-            ("distributed", "packed"),
-        ),
-        ("device_discovery_strategy", "invalid --device-discovery-strategy option", ("auto", "nvml", "tegra")),
-        ("mig_strategy", "unknown MIG strategy:", ("none", "single", "mixed")),
-    ]
-    problems += [
-        settings.at(name, f"{text} {value}. Use {' or '.join(words)}")
-        for name, text, words in checks
-        if (value := getattr(settings, name)) not in words
-    ]
+def _find_wrong(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What NVIDIA's plugin refuses too, with its error text and a way out: the flag, and the problem."""
+    root, socket, channels = settings["mps-root"], settings["kubelet-socket"], settings["imex-channel-ids"]
     if settings.sharing[0] == "mps":
-        if settings.mig_strategy == "mixed":
+        if settings["mig-strategy"] == "mixed":
             text = "using --mig-strategy=mixed is not supported with MPS. Use time-slicing, or another strategy"
-            problems.append(settings.at("mig_strategy", text))
-        if not settings.mps_root:
-            text = "using MPS requires --mps-root to be specified, such as /run/nvidia/mps"
-            problems.append(settings.at("mps_root", text))
-        elif not settings.mps_root.startswith("/"):
+            yield "mig-strategy", text
+        if not root:
+            yield "mps-root", "using MPS requires --mps-root to be specified, such as /run/nvidia/mps"
+        elif not root.startswith("/"):
             # NVIDIA's plugin serves with it, and no container starts: a runtime refuses such a mount.
-            text = f"--mps-root {settings.mps_root!r} is not an absolute path"
-            problems.append(settings.at("mps_root", text))
-    hooks = "all" not in settings.cdi_disable_hooks and CDI_WAYS & set(settings.device_list_strategy)
-    if hooks and not settings.nvidia_cdi_hook_path:
+            yield "mps-root", f"--mps-root {root!r} is not an absolute path"
+    hooks = "all" not in settings["cdi-disable-hooks"] and _CDI & set(settings["device-list-strategy"])
+    if hooks and not settings["nvidia-cdi-hook-path"]:
         text = "--nvidia-cdi-hook-path is empty: a CDI spec with a hook needs its program. Name it, such as "
-        problems.append(settings.at("nvidia_cdi_hook_path", f"{text}/usr/bin/nvidia-cdi-hook"))
-    if settings.imex_channel_ids not in {(), (0,)}:
-        found = " ".join(map(str, settings.imex_channel_ids))
-        text = f"invalid IMEX channel IDs: invalid IMEX config: channelIDs must be [] or [0]; found [{found}]"
-        problems.append(settings.at("imex_channel_ids", text))
-    if settings.kubelet_socket and not settings.kubelet_socket.startswith("/"):
-        text = f"--kubelet-socket {settings.kubelet_socket!r} is not an absolute path"
-        problems.append(settings.at("kubelet_socket", text))
-    return problems
+        yield "nvidia-cdi-hook-path", f"{text}/usr/bin/nvidia-cdi-hook"
+    if channels not in {(), (0,)}:
+        text = "invalid IMEX channel IDs: invalid IMEX config: channelIDs must be [] or [0]; found"
+        yield "imex-channel-ids", f"{text} [{' '.join(map(str, channels))}]"
+    if socket and not socket.startswith("/"):
+        yield "kubelet-socket", f"--kubelet-socket {socket!r} is not an absolute path"
 
 
-def _odd(settings: Settings) -> list[str]:
+def _find_odd(settings: Settings) -> Iterator[tuple[str, str]]:
     """What NVIDIA's plugin takes, and what then works in silence or not at all."""
-    tests: list[tuple[bool, str, str]] = [
-        (
-            not settings.device_list_strategy,
-            "device_list_strategy",
-            "deviceListStrategy is empty: containers would start without a GPU. Name at least one strategy",
-        ),
-        (
-            settings.file.mps is not None and settings.file.time_slicing is not None,
-            "file",
-            "sharing has both mps and timeSlicing: only one can be in force. Remove one of them",
-        ),
-        (
-            "cdi-annotations" in settings.device_list_strategy
-            and not _PREFIX.fullmatch(settings.cdi_annotation_prefix),
-            "cdi_annotation_prefix",
-            (
-                f"--cdi-annotation-prefix {settings.cdi_annotation_prefix!r} is no domain with a '/' at its end, such "
-                "as cdi.k8s.io/: the runtime would not find the annotation"
-            ),
-        ),
-        *(
-            (not path.startswith("/"), name, f"--{name.replace('_', '-')} {path!r} is not an absolute path")
-            for name in ("driver_root", "driver_root_ctr_path")
-            if (path := getattr(settings, name))
-        ),
-    ]
-    problems = [settings.at(name, text) for wrong, name, text in tests if wrong]
-    known = {
-        "cdi_feature_flags": {
-            "enable-explicit-driver-libraries",
-            "disable-nvsandboxutils",
-            "disable-nvsandbox-utils",
-            "enable-coherent-annotations",
-            "disable-multiple-csv-devices",
-            "no-additional-gids-for-device-nodes",
-            "disable-ipc-discoverer",
-        },
-        "cdi_disable_hooks": {
-            "all",
-            "chmod",
-            "create-symlinks",
-            "disable-device-node-modification",
-            "enable-cuda-compat",
-            "update-application-profile",
-            "update-ldcache",
-        },
-    }
-    for name, words in known.items():
-        choice = ", ".join(sorted(words))
-        problems += [
-            settings.at(name, f"--{name.replace('_', '-')}: unknown word {word!r}. Use some of {choice}")
-            for word in getattr(settings, name)
-            if word not in words
-        ]
-    return problems
+    strategies, prefix = settings["device-list-strategy"], settings["cdi-annotation-prefix"]
+    if not strategies:
+        text = "deviceListStrategy is empty: containers would start without a GPU. Name at least one strategy"
+        yield "device-list-strategy", text
+    if "cdi-annotations" in strategies and not _PREFIX.fullmatch(prefix):
+        text = f"--cdi-annotation-prefix {prefix!r} is no domain with a '/' at its end, such as cdi.k8s.io/"
+        yield "cdi-annotation-prefix", f"{text}: the runtime would not find the annotation"
+    for name in ("driver-root", "driver-root-ctr-path"):
+        if (path := settings[name]) and not path.startswith("/"):
+            yield name, f"--{name} {path!r} is not an absolute path"

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairlead.dialects.nvidia.flags import KUBELET_SOCKET, PROGRAM
-from fairlead.dialects.nvidia.offers import Offer, list_offers
+from fairlead.backends.nvidia.spec import Options
+from fairlead.dialects.configfile import BadFile
+from fairlead.dialects.invocation import Translation, finish, place
+from fairlead.dialects.nvidia.flags import FLAGS, NAME, OWN
+from fairlead.dialects.nvidia.selections import Selection, list_selections
 from fairlead.dialects.nvidia.settings import Settings
-from fairlead.dialects.nvidia.v1 import BadFile
-from fairlead.dialects.order import Meant, Places
 
 SOCKET_NAME = "nvidia-{name}.sock"
 MPS_IN_CONTAINER = "/mps"
@@ -18,69 +19,41 @@ REST = "30s"  # NVIDIA's plugin asks no GPU how it is; while all are well, ours 
 _PLACEMENT = {"distributed": "aligned", "packed": "pack"}
 
 
-def translate(
-    settings: Settings, health: Mapping[str, Any], places: Places, source: str, *, also_whole: bool = False
-) -> Meant:
-    """BadFile if the sharing block names what cannot be there."""
+def translate(settings: Settings, health: Mapping[str, Any], source: str) -> Translation:
+    """What the table places, and what it cannot: rules, and values that depend on others.
+
+    BadFile if the sharing block names what cannot be there.
+    """
     notes: list[str] = []
-    rules = _rules(settings, notes, source, also_whole=also_whole)
+    rules = _rules(settings, notes, source)
     if problems := list(_mps_problems(settings, rules)):
         raise BadFile(source, problems)
-    config: dict[str, Any] = {
-        "backends": [_backend(settings, health, rules)],
+    config = place((*FLAGS, *OWN), settings.parsed.values)
+    options = {**config.pop("backend", {}), "mps": _mps(settings, rules), "health": dict(health)}
+    if not settings["imex-channel-ids"]:
+        options.pop("imex", None)
+    backend = {key: options[key] for key in Options.__struct_encode_fields__ if options.get(key, {}) != {}}
+    config |= {
+        "backends": [{"kind": "nvidia", **backend}],
         "rules": rules,
-        "kubelet": _kubelet(settings, places),
-        "scan": {"required": True} if settings.fail_on_init_error else {},
+        "kubelet": _kubelet(config["kubelet"]),
+        "scan": {**config.get("scan", {}), **({"required": True} if settings["fail-on-init-error"] else {})},
         "health": {"restInterval": REST},
-        "status": {"socket": places.status_socket},
         "instance": "nvidia",
     }
-    return Meant({key: value for key, value in config.items() if value}, tuple(notes))
+    return Translation(finish(config), tuple(notes))
 
 
-# --- Backend ----------------------------------------------------------------------------------------------------------
+def _kubelet(placed: Mapping[str, Any]) -> dict[str, Any]:
+    kubelet = {**placed, "socketName": SOCKET_NAME}
+    if kubelet.get("socket") == "":
+        kubelet["registration"] = "none"
+    if kubelet.get("socket") in {"", f"{kubelet['directory']}/kubelet.sock"}:
+        del kubelet["socket"]
+    return kubelet
 
 
-def _backend(settings: Settings, health: Mapping[str, Any], rules: list[dict[str, Any]]) -> dict[str, Any]:
-    wide = {
-        "discovery": (settings.device_discovery_strategy, "auto"),
-        "mig": (settings.mig_strategy, "none"),
-        "driverRoot": (settings.driver_root, "/"),
-        "driverRootMount": (_mount(settings.driver_root_ctr_path), "/driver-root"),
-        "devRoot": (settings.dev_root, ""),
-        "ways": (list(dict.fromkeys(settings.device_list_strategy)), ["envvar"]),
-        "ids": (settings.device_id_strategy, "uuid"),
-        "nodes": (settings.pass_device_specs, False),
-        "gdrcopy": (settings.gdrcopy_enabled, False),
-        "gds": (settings.gds_enabled, False),
-        "mofed": (settings.mofed_enabled, False),
-        "imex": (_imex(settings), {}),
-        "cdi": (_cdi(settings), {}),
-        "mps": (_mps(settings, rules), {}),
-        "health": (dict(health), {}),
-    }
-    return {"kind": "nvidia", **{key: value for key, (value, default) in wide.items() if value != default}}
-
-
-def _mount(path: str) -> str:
-    """As a Go program takes it: empty is the root, and the rest is what it means from the working directory."""
-    return os.path.abspath(path) if path else "/"  # noqa: PTH100 - pathlib leaves '..' in
-
-
-def _imex(settings: Settings) -> dict[str, Any]:
-    if not settings.imex_channel_ids:
-        return {}
-    return {"channels": list(settings.imex_channel_ids), **({"required": True} if settings.imex_required else {})}
-
-
-def _cdi(settings: Settings) -> dict[str, Any]:
-    wide = {
-        "annotationPrefix": (settings.cdi_annotation_prefix, "cdi.k8s.io/"),
-        "hook": (settings.nvidia_cdi_hook_path, "/usr/bin/nvidia-ctk"),
-        "featureFlags": (list(settings.cdi_feature_flags), []),
-        "disabledHooks": (list(settings.cdi_disable_hooks), []),
-    }
-    return {key: value for key, (value, default) in wide.items() if value != default}
+# --- MPS --------------------------------------------------------------------------------------------------------------
 
 
 def _mps(settings: Settings, rules: list[dict[str, Any]]) -> dict[str, Any]:
@@ -91,14 +64,14 @@ def _mps(settings: Settings, rules: list[dict[str, Any]]) -> dict[str, Any]:
     for rule in shared:
         chosen.setdefault(rule["resource"], []).extend(_chosen(rule))
     everything = {rule["resource"] for rule in shared if not _chosen(rule)}
-    devices = {resource: words for resource, words in chosen.items() if resource not in everything}
+    devices = {resource: gpus for resource, gpus in chosen.items() if resource not in everything}
     replicas = {rule["resource"]: rule["replicas"] for rule in shared}
     made = {"root": MPS_IN_CONTAINER, "replicas": replicas, "devices": devices}
     return {key: value for key, value in made.items() if value} if shared else {}
 
 
 def _chosen(rule: Mapping[str, Any]) -> list[str]:
-    """The GPUs of a rule, as a control daemon can be told them. None: all that there are."""
+    """The GPUs of a rule, as a control daemon can be given them. None: all that there are."""
     match = rule.get("match", {})
     return [*match.get("index", ()), *match.get("id", ())] or ([match["model"]] if "model" in match else [])
 
@@ -128,34 +101,37 @@ def _mps_problems(settings: Settings, rules: list[dict[str, Any]]) -> Iterator[s
 # --- Rules ------------------------------------------------------------------------------------------------------------
 
 
-def _rules(settings: Settings, notes: list[str], source: str, *, also_whole: bool) -> list[dict[str, Any]]:
+def _rules(settings: Settings, notes: list[str], source: str) -> list[dict[str, Any]]:
+    also_whole = bool(settings["also-whole"])
     if also_whole and settings.sharing[1] is None:
         text = "--also-whole: nothing is shared, so GPUs are whole already. Leave it out, or add a sharing block"
-        raise BadFile(PROGRAM, [text])
+        raise BadFile(NAME, [text])
     if also_whole and settings.sharing[0] == "mps":
         text = "--also-whole: MPS keeps its GPUs for itself. Use time-slicing, or share only some of the devices"
-        raise BadFile(PROGRAM, [text])
+        raise BadFile(NAME, [text])
     problems: list[str] = []
-    offers = list(list_offers(settings.file, settings.mig_strategy, problems, notes, lenient=settings.lenient))
-    rules = [_rule(offer, settings, problems, also_whole=also_whole) for offer in offers]
+    selections = list(
+        list_selections(settings.file, settings["mig-strategy"], problems, notes, lenient=settings.lenient)
+    )
+    rules = [_rule(selection, settings, problems, also_whole=also_whole) for selection in selections]
     problems += _clashes(rules)
     if problems:
         raise BadFile(source, problems)
     return rules
 
 
-def _rule(offer: Offer, settings: Settings, problems: list[str], *, also_whole: bool) -> dict[str, Any]:
-    rule: dict[str, Any] = {"match": dict(offer.match)} if offer.match else {}
-    rule["resource"] = offer.resource
-    one = offer.shared
+def _rule(selection: Selection, settings: Settings, problems: list[str], *, also_whole: bool) -> dict[str, Any]:
+    rule: dict[str, Any] = {"match": dict(selection.selector)} if selection.selector else {}
+    rule["resource"] = selection.resource
+    one = selection.shared
     if one is None:
-        return rule | _placement(settings, offer)
+        return rule | _placement(settings, selection)
     rule["replicas"] = one.replicas
     if _fails_over_one(settings):
         rule["perContainer"] = 1
-    rule |= _placement(settings, offer)
-    rule |= _mps_edits(settings, offer.resource)
-    if also_whole and offer.resource == one.name:
+    rule |= _placement(settings, selection)
+    rule |= _mps_edits(settings, selection.resource)
+    if also_whole and selection.resource == one.name:
         problems.append(f"{one.at}: --also-whole needs another name for what is shared: set renameByDefault")
     elif also_whole:
         rule["also"] = [{"resource": one.name}]
@@ -184,18 +160,18 @@ def _fails_over_one(settings: Settings) -> bool:
     return kind == "mps" if sharing.fail_over_one is None else sharing.fail_over_one
 
 
-def _placement(settings: Settings, offer: Offer) -> dict[str, Any]:
+def _placement(settings: Settings, selection: Selection) -> dict[str, Any]:
     """The policy is for what is shared and for MIG; whole GPUs are placed by their links."""
     chosen = "aligned"
-    if offer.shared is not None or offer.partitions:
-        chosen = _PLACEMENT[settings.shared_devices_allocation_policy]
+    if selection.shared is not None or selection.partitions:
+        chosen = _PLACEMENT[settings["shared-devices-allocation-policy"]]
     return {} if chosen == "aligned" else {"placement": chosen}
 
 
 def _mps_edits(settings: Settings, resource: str) -> dict[str, Any]:
     if settings.sharing[0] != "mps":
         return {}
-    root = os.path.normpath(settings.mps_root)
+    root = os.path.normpath(settings["mps-root"])
     inside, outside = f"{MPS_IN_CONTAINER}/{resource}/pipe", f"{root}/{resource}/pipe"
     return {
         "env": {"CUDA_MPS_PIPE_DIRECTORY": inside},
@@ -204,20 +180,3 @@ def _mps_edits(settings: Settings, resource: str) -> dict[str, Any]:
             {"host": f"{root}/shm", "container": "/dev/shm", "readOnly": False},  # noqa: S108 - MPS's own
         ],
     }
-
-
-# --- The rest ---------------------------------------------------------------------------------------------------------
-
-
-def _kubelet(settings: Settings, places: Places) -> dict[str, Any]:
-    kubelet: dict[str, Any] = {
-        "directory": places.plugin_dir,
-        "socketName": SOCKET_NAME,
-        "podResources": places.pod_resources,
-    }
-    socket = settings.kubelet_socket and os.path.normpath(settings.kubelet_socket)
-    if not socket:
-        kubelet["registration"] = "none"
-    elif socket not in {KUBELET_SOCKET, f"{places.plugin_dir}/kubelet.sock"}:
-        kubelet["socket"] = socket
-    return kubelet

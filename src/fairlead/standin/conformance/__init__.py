@@ -4,42 +4,15 @@ Each scenario is a rule and the play that shows whether a plugin keeps it. The p
 stand-in. What people see of it is in `fairlead.cli.conformance`.
 """
 
-from fairlead.standin.conformance import (
-    allocating,
-    ending,
-    listing,
-    mending,
-    podding,
-    preferring,
-    registering,
-    restarting,
-    several,
-    standing,
-    watching,
-    whole,
-)
-from fairlead.standin.conformance.card import Card, Mark, Result, describe, describe_all
+from fairlead.standin.conformance.card import Card, Outcome, Result, describe
 from fairlead.standin.conformance.evidence import VERSION
 from fairlead.standin.conformance.mount import NeedsRoot
+from fairlead.standin.conformance.observations import Hooks, Timeouts
+from fairlead.standin.conformance.pluginprocess import CannotStart, Command
 from fairlead.standin.conformance.runner import NOTHING, Progress, run
 from fairlead.standin.conformance.scenario import Chapter, Level, Scenario
-from fairlead.standin.conformance.seen import Hooks, Patience
-from fairlead.standin.conformance.subject import CannotStart, Command
+from fairlead.standin.conformance.scenarios import CHAPTERS
 
-CHAPTERS: tuple[Chapter, ...] = (
-    registering.CHAPTER,
-    listing.CHAPTER,
-    watching.CHAPTER,
-    allocating.CHAPTER,
-    podding.CHAPTER,
-    preferring.CHAPTER,
-    restarting.CHAPTER,
-    mending.CHAPTER,
-    several.CHAPTER,
-    ending.CHAPTER,
-    standing.CHAPTER,
-    whole.CHAPTER,
-)
 SCENARIOS: tuple[Scenario, ...] = tuple(scenario for chapter in CHAPTERS for scenario in chapter.scenarios)
 
 __all__ = [
@@ -53,13 +26,12 @@ __all__ = [
     "Command",
     "Hooks",
     "Level",
-    "Mark",
     "NeedsRoot",
-    "Patience",
+    "Outcome",
     "Progress",
     "Result",
     "Scenario",
+    "Timeouts",
     "describe",
-    "describe_all",
     "run",
 ]

@@ -1,7 +1,6 @@
 """The report card: how each scenario ended, and what that comes to. Draws nothing, and reads nothing but the date."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -13,8 +12,8 @@ from fairlead.standin.conformance.scenario import Level, Scenario
 SUITE = 2  # changes when scenarios come, go, or judge otherwise
 
 
-class Mark(StrEnum):
-    PASS = "pass"  # noqa: S105 - a mark, no password
+class Outcome(StrEnum):
+    PASS = "pass"  # noqa: S105 - an outcome, no password
     FAIL = "fail"
     SKIP = "skip"
 
@@ -22,14 +21,14 @@ class Mark(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Result:
     scenario: Scenario
-    mark: Mark
+    outcome: Outcome
     reason: str = ""  # why it failed or was skipped; a remark if it passed
     seconds: float = 0.0
 
     @property
     def counts(self) -> bool:
         """Whether the plugin does not conform because of it."""
-        return self.mark is Mark.FAIL and self.scenario.level is Level.REQUIRED
+        return self.outcome is Outcome.FAIL and self.scenario.level is Level.REQUIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,14 @@ class Card:
     @property
     def totals(self) -> dict[str, int]:
         found = Counter(
-            "advice" if result.mark is Mark.FAIL and not result.counts else str(result.mark) for result in self.results
+            "advice" if result.outcome is Outcome.FAIL and not result.counts else str(result.outcome)
+            for result in self.results
         )
         return {kind: found[kind] for kind in ("pass", "fail", "advice", "skip")}
 
     def failed(self) -> tuple[str, ...]:
         """The ids of the scenarios that failed, required or not."""
-        return tuple(result.scenario.id for result in self.results if result.mark is Mark.FAIL)
+        return tuple(result.scenario.id for result in self.results if result.outcome is Outcome.FAIL)
 
     def facts(self) -> dict[str, Any]:
         """The card as plain data."""
@@ -71,7 +71,7 @@ class Card:
             "seconds": round(self.seconds, 1),
             "totals": self.totals,
             "scenarios": [
-                {**describe(result.scenario), "result": str(result.mark), "reason": result.reason}
+                {**describe(result.scenario), "result": str(result.outcome), "reason": result.reason}
                 for result in self.results
             ],
         }
@@ -88,7 +88,3 @@ def describe(scenario: Scenario) -> dict[str, str]:
         "kubelet": evidence.does if evidence else "",
         "seen": evidence.place if evidence else "",
     }
-
-
-def describe_all(scenarios: Sequence[Scenario]) -> list[dict[str, str]]:
-    return [describe(scenario) for scenario in scenarios]

@@ -3,7 +3,6 @@
 Every question has a deadline: a plugin that hangs is an answer too.
 """
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -16,7 +15,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
-from fairlead.standin.conformance.pace import Late, Pace
+from fairlead.standin.clock import running
+from fairlead.standin.conformance.timing import Deadline, LoadAwareTimer
 from fairlead.standin.errors import CallFailed
 from fairlead.standin.plugin import open_channel
 
@@ -57,10 +57,10 @@ class Answer:
 
 
 class Client:
-    def __init__(self, channel: grpc.aio.Channel, deadline_s: float, pace: Pace, late: float) -> None:
+    def __init__(self, channel: grpc.aio.Channel, deadline_s: float, timer: LoadAwareTimer, late: float) -> None:
         self._channel = channel
         self._deadline_s = deadline_s
-        self._pace = pace
+        self._timer = timer
         self._late = late
 
     async def ask(
@@ -76,24 +76,24 @@ class Client:
             request_serializer=None,
             response_deserializer=None,
         )
-        limit = Late(self._pace, self._deadline_s * in_flight, self._late)
-        asked = asyncio.ensure_future(call(raw, metadata=tuple(metadata), wait_for_ready=True))
+        limit = Deadline(self._timer, self._deadline_s * in_flight, self._late)
         try:
-            if not await limit.wait(asked):
-                return Answer(grpc.StatusCode.DEADLINE_EXCEEDED, limit.never)
-            if limit.is_late:
-                return Answer(grpc.StatusCode.DEADLINE_EXCEEDED, limit.took)
-            return Answer(grpc.StatusCode.OK, body=asked.result())
+            async with running(call(raw, metadata=tuple(metadata), wait_for_ready=True)) as (asked,):
+                if not await limit.wait(asked):
+                    return Answer(grpc.StatusCode.DEADLINE_EXCEEDED, limit.never)
+                if limit.is_late:
+                    return Answer(grpc.StatusCode.DEADLINE_EXCEEDED, limit.took)
+                return Answer(grpc.StatusCode.OK, body=asked.result())
         except grpc.aio.AioRpcError as error:
             return Answer(error.code(), error.details() or "")
-        finally:
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
+
+    async def options(self) -> dp.DevicePluginOptions:
+        return (await self.ask("GetDevicePluginOptions")).read(dp.DevicePluginOptions)
 
     async def allocate(self, *containers: Iterable[str], **how: Any) -> Answer:
         return await self.ask("Allocate", allocate_request(*containers), **how)
 
-    async def grant(self, *containers: Iterable[str], **how: Any) -> list[dp.ContainerAllocateResponse]:
+    async def must_allocate(self, *containers: Iterable[str], **how: Any) -> list[dp.ContainerAllocateResponse]:
         """The answers to an Allocate that must go well."""
         return list((await self.allocate(*containers, **how)).read(dp.AllocateResponse).container_responses)
 
@@ -118,11 +118,11 @@ class Client:
 
 @asynccontextmanager
 async def connect(
-    path: Path, deadline_s: float, pace: Pace, late: float, authority: str = "localhost"
+    path: Path, deadline_s: float, timer: LoadAwareTimer, late: float, authority: str = "localhost"
 ) -> AsyncIterator[Client]:
     channel = open_channel(path, authority, 0.1)
     try:
-        yield Client(channel, deadline_s, pace, late)
+        yield Client(channel, deadline_s, timer, late)
     finally:
         await channel.close(None)
 
@@ -131,14 +131,20 @@ def allocate_request(*containers: Iterable[str]) -> dp.AllocateRequest:
     return dp.AllocateRequest(container_requests=[dp.ContainerAllocateRequest(devices_ids=ids) for ids in containers])
 
 
+def prefer_request(ids: Iterable[str], size: int, must: Iterable[str] = ()) -> dp.ContainerPreferredAllocationRequest:
+    return dp.ContainerPreferredAllocationRequest(
+        available_deviceIDs=ids, must_include_deviceIDs=must, allocation_size=size
+    )
+
+
 def accepts(path: Path) -> bool:
-    """Whether somebody listens there, right now."""
+    """Whether a server listens there, right now."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
             probe.connect(str(path))
         except BlockingIOError:
-            return True  # its queue is full: somebody listens
+            return True  # its backlog is full: a server listens
         except OSError:
             return False
         return True

@@ -8,20 +8,20 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
-from fairlead.standin.clock import SystemClock, Timings
+from fairlead.standin.clock import SystemClock, Timings, running
 from fairlead.standin.conformance.client import Client, accepts, connect
-from fairlead.standin.conformance.ends import Ending
-from fairlead.standin.conformance.pace import Late, Pace
-from fairlead.standin.conformance.scenario import Broken, NotPlayed, Scenario
-from fairlead.standin.conformance.seen import Hooks, Listed, Patience, Registration, Watched
-from fairlead.standin.conformance.subject import Command, Subject
+from fairlead.standin.conformance.exits import Exit
+from fairlead.standin.conformance.observations import Hooks, Listed, Registration, Timeouts, Watched
+from fairlead.standin.conformance.pluginprocess import Command, PluginProcess
+from fairlead.standin.conformance.scenario import Failed, Scenario, Skipped
+from fairlead.standin.conformance.timing import Deadline, LoadAwareTimer
 from fairlead.standin.devices import HEALTHY
 from fairlead.standin.faults import Faults
 from fairlead.standin.kubelet import Kubelet
@@ -30,42 +30,42 @@ from fairlead.standin.registration import join
 
 MAX_EXITS = 3  # in one wait; more is a crash loop
 FOREVER_S = 86_400.0  # the wait has a limit of its own
-NEIGHBOUR = "neighbour"  # a file and a directory of somebody else, in the plugin directory
+NEIGHBOUR = "neighbour"  # a file and a directory of another owner, in the plugin directory
 
 
-class PacedClock(SystemClock):
+class LoadAwareClock(SystemClock):
     """For the kubelet: its dial, too, waits longer while the machine has no core for the plugin."""
 
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
+    def __init__(self, timer: LoadAwareTimer) -> None:
+        self._timer = timer
 
     async def sleep(self, delay_s: float) -> None:
-        await self._pace.rest(delay_s)
+        await self._timer.rest(delay_s)
 
 
-class NoPlugin(Exception):
+class PluginNeverRegistered(Exception):
     """There is nothing to play with: it never registered, or never sent a list."""
 
 
 class Rig:
     def __init__(
-        self, command: Command, patience: Patience, resource: str | None = None, hooks: Hooks | None = None
+        self, command: Command, timeouts: Timeouts, resource: str | None = None, hooks: Hooks | None = None
     ) -> None:
-        self.patience = patience
+        self.timeouts = timeouts
         self.hooks = hooks or Hooks()
         self.resource = resource or ""
         self.asked_for = resource
         self.registrations: list[Registration] = []
         self.lists: list[Listed] = []
         self.samples: list[tuple[str, ...]] = []  # ids of lists on streams of our own, in their order
-        self.exits: list[Ending] = []  # ends that were not asked for
-        self.stops: list[Ending] = []  # ends that SIGTERM asked for
+        self.exits: list[Exit] = []  # ends that were not asked for
+        self.stops: list[Exit] = []  # ends that SIGTERM asked for
         self.resources: list[str] = []  # all that registered
         self.playing: Scenario | None = None
         self.provoked = False  # this process has met what no kubelet does
         self.well: set[str] = set()  # healthy before anything was broken
         self._watched: Watched | None = None
-        self.pace = Pace(lambda: self.subject.pids)
+        self.timer = LoadAwareTimer(lambda: self.plugin.pids)
         self._root = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp"))  # short: sockets live in it
         self.kubelet = self._make_kubelet()
         extra = {
@@ -73,7 +73,7 @@ class Rig:
             "FAIRLEAD_POD_RESOURCES": str(self.kubelet.podresources_socket),
         }
         placed = replace(command, variables={**extra, **command.variables})
-        self.subject = Subject(placed, self.kubelet.plugin_dir, patience.delay_s, self._ended)
+        self.plugin = PluginProcess(placed, self.kubelet.plugin_dir, timeouts.delay_s, self._ended)
         self._wanted = False  # the plugin is to run; if it ends it is started again, as a DaemonSet does
         self._pods = 0
 
@@ -81,7 +81,7 @@ class Rig:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.subject.close()
+        await self.plugin.close()
         await self.kubelet.stop()
         shutil.rmtree(self._root, ignore_errors=True)
 
@@ -120,12 +120,11 @@ class Rig:
 
     def need(self, count: int) -> list[str]:
         """The healthy ids, or a reason to leave the scenario out."""
-        if len(self.healthy) < count:
-            raise NotPlayed(f"needs {count} healthy device{'s' if count > 1 else ''}, and there {self._are()}")
+        there = len(self.healthy)
+        if there < count:
+            devices, verb = "devices" if count > 1 else "device", "is" if there == 1 else "are"
+            raise Skipped(f"needs {count} healthy {devices}, and there {verb} {there}")
         return self.healthy
-
-    def _are(self) -> str:
-        return f"is {len(self.healthy)}" if len(self.healthy) == 1 else f"are {len(self.healthy)}"
 
     # Its course.
 
@@ -135,13 +134,12 @@ class Rig:
         await self.kubelet.start()
         try:
             await self.start_plugin()
-            await self._open(lambda: self.registrations, "it never called Register")
-            await self._open(lambda: self.streaming, "it registered, but the kubelet never got a list from it")
-        except Broken as broken:
-            raise NoPlugin(f"{broken}{self._others()}{self.quote()}") from None
-
-    async def _open(self, condition: Callable[[], Any], what: str) -> None:
-        await self.until(condition, what, exits=1)
+            await self.until(lambda: self.registrations, "it never called Register", exits=1)
+            await self.until(lambda: self.streaming, "it registered, but the kubelet never got a list from it", exits=1)
+        except Failed as broken:
+            words = self.plugin.last_words
+            quoted = f"its last words: {words}" if words else "it printed nothing"
+            raise PluginNeverRegistered(f"{broken}{self._others()}; {quoted}") from None
 
     def _others(self) -> str:
         names = sorted({call.resource for call in self.kubelet.calls if call.method == "Register"} - {self.resource})
@@ -156,15 +154,15 @@ class Rig:
             setattr(self.kubelet.faults, switch.name, switch.default)
         for pod in self.kubelet.pods:
             await self.kubelet.delete_pod(pod)
-        if self.kubelet.is_running and self.subject.alive and self.streaming:
+        if self.kubelet.is_running and self.plugin.alive and self.streaming:
             return
         if not self.kubelet.is_running:
             await self.kubelet.start()
-        if not self.subject.alive:
+        if not self.plugin.alive:
             await self.start_plugin()
         try:
             await self.until(lambda: self.streaming, "it did not register")
-        except Broken:
+        except Failed:
             await self.renew()
 
     async def begin(self, scenario: Scenario) -> None:
@@ -178,7 +176,7 @@ class Rig:
     def note(self, scenario: Scenario) -> None:
         self.playing = scenario
         self.provoked = self.provoked or scenario.foreign
-        self.subject.note(f"{scenario.id} {scenario.name}")
+        self.plugin.note(f"{scenario.id} {scenario.name}")
 
     async def renew(self) -> None:
         """A fresh kubelet and a fresh process, so that one failure does not cause the next."""
@@ -196,26 +194,24 @@ class Rig:
 
     async def _start(self) -> float:
         self.provoked = self.playing is not None and self.playing.foreign
-        return await self.subject.start()
+        return await self.plugin.start()
 
     async def stop_plugin(self, number: signal.Signals) -> str:
         """End it. What was wrong with its end after the signal, in words."""
         self._wanted = False
-        if not self.subject.alive:
+        if not self.plugin.alive:
             return ""
-        clock = Late(self.pace, self.patience.end_s, self.patience.late)
-        self.subject.send(number)
-        end = asyncio.create_task(self.subject.wait())
+        clock = Deadline(self.timer, self.timeouts.end_s, self.timeouts.late)
+        self.plugin.send(number)
         try:
-            if not await clock.wait(end):
-                return f"it did not end, {clock.never}"
-            if number is signal.SIGTERM:
-                self.stops.append(end.result())
-            return f"it did not end in time: {clock.took}" if clock.is_late else ""
+            async with running(self.plugin.wait()) as (end,):
+                if not await clock.wait(end):
+                    return f"it did not end, {clock.never}"
+                if number is signal.SIGTERM:
+                    self.stops.append(end.result())
+                return f"it did not end in time: {clock.took}" if clock.is_late else ""
         finally:
-            end.cancel()
-            await asyncio.gather(end, return_exceptions=True)
-            await self.subject.kill()
+            await self.plugin.kill()
 
     # Waiting.
 
@@ -226,68 +222,64 @@ class Rig:
 
         A plugin that ends meanwhile is started again: a node does that too. It is remembered.
         """
-        limit_s = self.patience.wait_s if limit_s is None else limit_s
-        clock = Late(self.pace, limit_s, self.patience.late)
+        limit_s = self.timeouts.wait_s if limit_s is None else limit_s
+        clock = Deadline(self.timer, limit_s, self.timeouts.late)
         seen = len(self.exits)
         while True:
-            watch = asyncio.create_task(self.kubelet.wait_for(condition, FOREVER_S))
-            ended = asyncio.create_task(self.subject.wait() if self._wanted else asyncio.Event().wait())
-            try:
-                if not await clock.wait(watch, ended):
-                    raise Broken(f"{what}, {clock.never}")
+            ended = self.plugin.wait() if self._wanted else asyncio.Event().wait()
+            async with running(self.kubelet.wait_for(condition, FOREVER_S), ended) as (watch, end):
+                if not await clock.wait(watch, end):
+                    raise Failed(f"{what}, {clock.never}")
                 if watch.done():
                     found = watch.result()
                     if clock.is_late:
-                        raise Broken(f"{what} in time: {clock.took}")
+                        raise Failed(f"{what} in time: {clock.took}")
                     return found
-            finally:
-                watch.cancel()
-                ended.cancel()
-                await asyncio.gather(watch, ended, return_exceptions=True)
             if len(self.exits) - seen >= exits:
-                raise Broken(f"{what}: it ended with {self.exits[-1]}")
+                raise Failed(f"{what}: it ended with {self.exits[-1]}")
             clock.give(await self._start())
 
     async def until_soon(self, condition: Callable[[], Any], what: str, limit_s: float | None = None) -> None:
-        """As `until`, for what the kubelet is not told of: it is looked at every other millisecond."""
-        limit_s = self.patience.wait_s if limit_s is None else limit_s
-        span = self.pace.begin(limit_s)
+        """As `until`, for what the kubelet does not see: the condition is checked every 2 ms."""
+        limit_s = self.timeouts.wait_s if limit_s is None else limit_s
+        span = self.timer.begin(limit_s)
         while not condition():
             if not span.left_s():
-                raise Broken(f"{what}, not in {limit_s:g} s")
+                raise Failed(f"{what}, not in {limit_s:g} s")
             await asyncio.sleep(0.002)
 
     async def rest(self, seconds: float) -> None:
-        """A while in which nobody does anything. A plugin that ends meanwhile is left so."""
-        await self.pace.rest(seconds)
+        """Waits without doing anything. A plugin that ends meanwhile is not started again."""
+        await self.timer.rest(seconds)
 
     async def settle(self, after: str) -> None:
         """After streams of our own ended: a plugin may take that for the kubelet's end, and registers again."""
-        await self.rest(self.patience.quiet_s)
+        await self.rest(self.timeouts.quiet_s)
         await self.until(lambda: self.streaming, f"{after}: it was not registered")
 
     # What scenarios ask for.
 
     @asynccontextmanager
     async def client(self, **how: Any) -> AsyncIterator[Client]:
-        async with connect(self.path, self.patience.call_s, self.pace, self.patience.late, **how) as client:
+        async with connect(self.path, self.timeouts.call_s, self.timer, self.timeouts.late, **how) as client:
             yield client
 
     async def unharmed(self, after: str) -> None:
         """The plugin still answers, on a connection of its own."""
+        span = self.timer.begin(self.timeouts.wait_s)
         while True:
             asked = len(self.registrations)
             async with self.client() as client:
                 answer = await client.ask("GetDevicePluginOptions")
-            if answer.ok and self.subject.alive:
+            if answer.ok and self.plugin.alive:
                 return
-            if len(self.registrations) == asked or not self.subject.alive:
-                break  # else it has moved to another socket meanwhile, where it may answer
-        try:
-            ending = await self.pace.within(min(1.0, self.patience.call_s), self.subject.wait())
-        except TimeoutError:
-            raise Broken(f"{after}: it no longer answers ({answer})") from None
-        raise Broken(f"{after}: it {'crashed' if ending.crashed else 'ended'} with {ending}")
+            try:
+                ending = await self.timer.within(min(1.0, self.timeouts.call_s), self.plugin.wait())
+            except TimeoutError:
+                if len(self.registrations) == asked or not span.left_s():
+                    raise Failed(f"{after}: it no longer answers ({answer})") from None
+                continue  # it has moved to another socket, where it may answer
+            raise Failed(f"{after}: it {'crashed' if ending.crashed else 'ended'} with {ending}")
 
     async def run_pod(self, count: int) -> Pod:
         """A pod that asks for so many devices, and must run."""
@@ -307,7 +299,7 @@ class Rig:
             said = pod.message or "; ".join(one.message for one in pod.containers.values() if one.message)
             what = f"a pod that {asks} does not run: {said}"
             if self.streaming and len(self.registrations) == since:
-                raise Broken(what)
+                raise Failed(what)
             # It came while the plugin was registering once more, as after a restart it may: that is not the question.
             await self.kubelet.delete_pod(pod)
             await self.registered_again(what, since - 1)
@@ -316,24 +308,31 @@ class Rig:
         """A Register after the first `since` ones, and a list after it."""
         await self.until(lambda: len(self.registrations) > since and self.streaming, what, limit_s)
 
+    async def restart_kubelet(self, after: str = "the kubelet restarted", **how: bool) -> None:
+        """A kubelet restart, after which the plugin must register."""
+        since = len(self.registrations)
+        await self.kubelet.restart(**how)
+        await self.registered_again(f"{after}: it did not register again", since)
+
+    async def restart_plugin(self, number: signal.Signals, after: str = "it was started again") -> None:
+        """The plugin is stopped and started, and must register."""
+        await self.stop_plugin(number)
+        since = len(self.registrations)
+        await self.start_plugin()
+        await self.registered_again(f"{after}: it did not register", since)
+
     async def watch(self) -> Watched:
         """A kubelet restart, and then nothing for a long while. Played once; several scenarios look at it."""
         if self._watched is not None:
             return self._watched
-        since = len(self.registrations)
-        await self.kubelet.restart()
-        await self.registered_again("the kubelet restarted: it did not register again", since)
+        await self.restart_kubelet()
         began_s, exits, streams = time.monotonic(), len(self.exits), self.called("ListAndWatch")
         first, ids = len(self.lists) - 1, tuple(self.ids)
-        end = asyncio.create_task(self.subject.wait())
-        try:
-            await self.pace.begin(self.patience.watch_s).wait(end)
-        finally:
-            end.cancel()
-            await asyncio.gather(end, return_exceptions=True)
+        async with running(self.plugin.wait()) as (end,):
+            await self.timer.begin(self.timeouts.watch_s).wait(end)
         ended = self.exits[exits:]
         self._watched = Watched(
-            seconds=self.patience.watch_s,
+            seconds=self.timeouts.watch_s,
             ended_after_s=time.monotonic() - began_s if ended else None,
             ending=f"{'crashed' if ended[0].crashed else 'ended'} with {ended[0]}" if ended else "",
             streaming=self.streaming and self.called("ListAndWatch") == streams,
@@ -345,18 +344,14 @@ class Rig:
 
     async def hook(self, script: str, flag: str) -> None:
         if not script:
-            raise NotPlayed(f"no command was given with {flag}")
-        if wrong := await self.subject.run_hook(script, self.patience.wait_s):
-            raise NotPlayed(f"the command of {flag} went wrong: {wrong}")
+            raise Skipped(f"no command was given with {flag}")
+        if wrong := await self.plugin.run_hook(script, self.timeouts.wait_s):
+            raise Skipped(f"the command of {flag} went wrong: {wrong}")
 
-    def quote(self) -> str:
-        words = self.subject.last_words()
-        return f"; its last words: {words}" if words else "; it printed nothing"
-
-    def sockets(self) -> set[tuple[str, int]]:
+    def sockets(self, besides: Collection[tuple[str, int]] = ()) -> set[tuple[str, int]]:
         """Name and birth of each plugin's socket. The number of an inode is soon used again; a time is not."""
         found = (path for path in self.kubelet.plugin_dir.iterdir() if path.name != "kubelet.sock")
-        return {(path.name, path.stat().st_ctime_ns) for path in found if path.is_socket()}
+        return {(path.name, path.stat().st_ctime_ns) for path in found if path.is_socket()} - set(besides)
 
     def neighbours(self) -> list[Path]:
         """What others keep in the directory, and must find there again."""
@@ -367,10 +362,10 @@ class Rig:
     def _make_kubelet(self) -> Kubelet:
         # A plugin that served too early for a restarting kubelet learns of it when this dial fails. A true kubelet
         # dials for 10 s; here the dial must leave time for what the plugin does next.
-        timings = Timings(dial_s=self.patience.wait_s / 4, redial_s=0.1)
-        kubelet = Kubelet(self._root / "k", clock=PacedClock(self.pace), timings=timings, rate_limit=False)
-        kubelet.taps.on_register = self._heard_register
-        kubelet.taps.on_list = self._heard_list
+        timings = Timings(dial_s=self.timeouts.wait_s / 4, redial_s=0.1)
+        kubelet = Kubelet(self._root / "k", clock=LoadAwareClock(self.timer), timings=timings, rate_limit=False)
+        kubelet.callbacks.on_register = self._heard_register
+        kubelet.callbacks.on_list = self._heard_list
         return kubelet
 
     def _make_neighbour(self) -> None:
@@ -391,6 +386,6 @@ class Rig:
         if resource == self.resource:
             self.lists.append(Listed(self.called("ListAndWatch"), message, time.monotonic()))
 
-    def _ended(self, ending: Ending) -> None:
+    def _ended(self, ending: Exit) -> None:
         during = self.playing.id if self.playing is not None else ""
         self.exits.append(replace(ending, during=during, provoked=self.provoked))

@@ -4,35 +4,34 @@ Owns the order, the limits and what a failure means. What is right is said by th
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from fairlead.standin.conformance.card import Card, Mark, Result
-from fairlead.standin.conformance.rig import NoPlugin, Rig
-from fairlead.standin.conformance.scenario import Broken, NotPlayed, Scenario
-from fairlead.standin.conformance.seen import Hooks, Patience
-from fairlead.standin.conformance.subject import Command
+from fairlead.standin.conformance.card import Card, Outcome, Result
+from fairlead.standin.conformance.observations import Hooks, Timeouts
+from fairlead.standin.conformance.pluginprocess import Command
+from fairlead.standin.conformance.rig import PluginNeverRegistered, Rig
+from fairlead.standin.conformance.scenario import Failed, Scenario, Skipped
 from fairlead.standin.errors import CallFailed, KubeletPanicked
 
-SCENARIO_S = 120.0  # or more, with more patience: a net under the limits inside
+SCENARIO_S = 120.0  # or more, with longer timeouts: a net under the limits inside
 FIRST = "C01"  # whether it registers at all
 NOTHING = "not played: there is nothing to play with"
 GIVE_UP_AFTER = 2  # scenarios in a row that found no plugin to play with
 
 
-@dataclass(frozen=True, slots=True)
 class Progress:
-    """Who is told how the run goes on."""
+    """Called when a scenario begins and when it has ended."""
 
-    begins: Callable[[Scenario], None] = lambda _: None
-    ended: Callable[[Result], None] = lambda _: None
+    def begins(self, scenario: Scenario) -> None: ...
+
+    def ended(self, result: Result) -> None: ...
 
 
 async def run(
     command: Command,
     scenarios: Sequence[Scenario],
     *,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
     resource: str | None = None,
     hooks: Hooks | None = None,
     progress: Progress | None = None,
@@ -41,18 +40,18 @@ async def run(
     progress = progress or Progress()
     began_s = time.monotonic()
     results: list[Result] = []
-    async with Rig(command, patience or Patience(), resource, hooks) as rig:
+    async with Rig(command, timeouts or Timeouts(), resource, hooks) as rig:
         trouble = await _open(rig)
         lost = 0
         for scenario in scenarios:
             progress.begins(scenario)
             if trouble and not (scenario.early and (rig.registrations or scenario.id == FIRST)):
-                result = Result(scenario, Mark.SKIP, NOTHING)
+                result = Result(scenario, Outcome.SKIP, NOTHING)
             elif trouble:
                 rig.note(scenario)
                 result = await _judge(rig, scenario)
             elif lost >= GIVE_UP_AFTER:
-                result = Result(scenario, Mark.FAIL, "not played: the plugin registers no more")
+                result = Result(scenario, Outcome.FAIL, "not played: the plugin registers no more")
             else:
                 result, found = await _play(rig, scenario)
                 lost = 0 if found else lost + 1
@@ -65,7 +64,7 @@ async def run(
 async def _open(rig: Rig) -> str:
     try:
         await rig.open()
-    except NoPlugin as error:
+    except PluginNeverRegistered as error:
         return str(error)
     return ""
 
@@ -74,13 +73,13 @@ async def _play(rig: Rig, scenario: Scenario) -> tuple[Result, bool]:
     """How it went, and whether there still is a plugin to play with."""
     try:
         await rig.begin(scenario)
-    except (Broken, KubeletPanicked) as broken:
-        return Result(scenario, Mark.FAIL, f"not played: {broken}"), False
+    except (Failed, KubeletPanicked) as broken:
+        return Result(scenario, Outcome.FAIL, f"not played: {broken}"), False
     result = await _judge(rig, scenario)
-    if result.mark is Mark.FAIL:
+    if result.outcome is Outcome.FAIL:
         try:
             await rig.renew()
-        except (Broken, KubeletPanicked):
+        except (Failed, KubeletPanicked):
             return result, False
     return result, True
 
@@ -88,21 +87,21 @@ async def _play(rig: Rig, scenario: Scenario) -> tuple[Result, bool]:
 async def _judge(rig: Rig, scenario: Scenario) -> Result:
     began_s = time.monotonic()
     exits = len(rig.exits)
-    net_s = max(SCENARIO_S, 20 * rig.patience.wait_s)
+    net_s = max(SCENARIO_S, 20 * rig.timeouts.wait_s)
 
-    def result(mark: Mark, reason: str = "") -> Result:
-        return Result(scenario, mark, " ".join(reason.split()), time.monotonic() - began_s)
+    def result(outcome: Outcome, reason: str = "") -> Result:
+        return Result(scenario, outcome, " ".join(reason.split()), time.monotonic() - began_s)
 
     try:
-        remark = await rig.pace.within(net_s, scenario.play(rig))
-    except NotPlayed as why:
-        return result(Mark.SKIP, str(why))
-    except (Broken, CallFailed, KubeletPanicked, TimeoutError) as broken:
-        return result(Mark.FAIL, str(broken) or f"not over in {net_s:g} s")
+        remark = await rig.timer.within(net_s, scenario.play(rig))
+    except Skipped as why:
+        return result(Outcome.SKIP, str(why))
+    except (Failed, CallFailed, KubeletPanicked, TimeoutError) as broken:
+        return result(Outcome.FAIL, str(broken) or f"not over in {net_s:g} s")
     ended = rig.exits[exits:]
     if remark or not ended:
-        return result(Mark.PASS, remark or "")
+        return result(Outcome.PASS, remark or "")
     times = "once" if len(ended) == 1 else f"{len(ended)} times"
     crash = next((each.crash for each in ended if each.crashed), "")
     did = f"crashed {times}: {crash};" if crash else f"ended {times},"
-    return result(Mark.PASS, f"it {did} and was started again")
+    return result(Outcome.PASS, f"it {did} and was started again")

@@ -25,11 +25,11 @@ class Level(StrEnum):
     ADVISED = "advised"  # no pod is harmed, or no kubelet asks it
 
 
-class Broken(Exception):
+class Failed(Exception):
     """The plugin breaks the rule. The text says how, in one line."""
 
 
-class NotPlayed(Exception):
+class Skipped(Exception):
     """The scenario does not apply to this plugin. The text says why, in one line."""
 
 
@@ -65,21 +65,20 @@ class Chapter:
     title: str
     scenarios: list[Scenario] = field(default_factory=list)
 
-    def required(
-        self, number: str, name: str, rule: str, *, early: bool = False, foreign: bool = False
-    ) -> Callable[[Play], Play]:
-        return self._add(number, name, Level.REQUIRED, rule, early=early, foreign=foreign)
+    def required(self, number: str, name: str, rule: str, **how: bool) -> Callable[[Play], Play]:
+        """Adds a scenario. `how`: whether it is `early` or `foreign`."""
+        return self._add(Level.REQUIRED, number, name, rule, **how)
 
-    def advised(
-        self, number: str, name: str, rule: str, *, early: bool = False, foreign: bool = False
-    ) -> Callable[[Play], Play]:
-        return self._add(number, name, Level.ADVISED, rule, early=early, foreign=foreign)
+    def advised(self, number: str, name: str, rule: str, **how: bool) -> Callable[[Play], Play]:
+        return self._add(Level.ADVISED, number, name, rule, **how)
 
-    def _add(
-        self, number: str, name: str, level: Level, rule: str, *, early: bool, foreign: bool
-    ) -> Callable[[Play], Play]:
+    def foreign(self, number: str, name: str, rule: str) -> Callable[[Play], Play]:
+        """Adds an advised scenario that asks or does what no kubelet does."""
+        return self._add(Level.ADVISED, number, name, rule, foreign=True)
+
+    def _add(self, level: Level, number: str, name: str, rule: str, **how: bool) -> Callable[[Play], Play]:
         def add(play: Play) -> Play:
-            self.scenarios.append(Scenario(number, name, level, rule, play, early, foreign))
+            self.scenarios.append(Scenario(number, name, level, rule, play, **how))
             return play
 
         return add

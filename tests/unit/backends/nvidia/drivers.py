@@ -15,7 +15,7 @@ from tests.nvml.node import CONTROL
 from tests.nvml.values import SWITCH_LINK
 
 from fairlead.backends.nvidia import NvidiaBackend, open_backend
-from fairlead.model.clock import SystemClock
+from fairlead.kit.clock import SystemClock
 
 
 @contextmanager

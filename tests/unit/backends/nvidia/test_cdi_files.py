@@ -13,18 +13,19 @@ import pytest
 from msgspec.structs import replace
 from tests.clock import FakeClock
 from tests.toolchain import build_or_skip
-from tests.unit.backends.nvidia.test_cdi_specs import CASES, VECTORS, options_below
+from tests.unit.backends.nvidia.cdi import CASES, VECTORS, options_below
 from tests.unit.backends.nvidia.tree import library, look_of, plant, put, read_made_up
 
+from fairlead.backends import specdirectory
 from fairlead.backends.nvidia import open_backend
-from fairlead.backends.nvidia.cdi import publish, store
-from fairlead.backends.nvidia.cdi.driver import Driver
+from fairlead.backends.nvidia.cdi import publish
+from fairlead.backends.nvidia.cdi.driverfiles import DriverFiles
 from fairlead.backends.nvidia.cdi.elf import read_soname
-from fairlead.backends.nvidia.edits import Tailor
-from fairlead.backends.nvidia.records import Gpu, Kind, Look, Mig
-from fairlead.backends.nvidia.site import Site, look_at_site, read_node
-from fairlead.backends.nvidia.spec import Cdi, Ids, Imex, Options, Way
-from fairlead.backends.nvidia.spec import Mig as MigWay
+from fairlead.backends.nvidia.edits import EditsBuilder
+from fairlead.backends.nvidia.hostnodes import HostNodes, find_host_nodes, read_node
+from fairlead.backends.nvidia.snapshot import Gpu, MigDevice, Platform, Snapshot
+from fairlead.backends.nvidia.spec import Cdi, DeviceListStrategy, Ids, Imex, MigStrategy, Options
+from fairlead.kit import files
 from fairlead.model.device import Device
 from fairlead.model.edits import Grant
 from fairlead.model.errors import BackendError, ConfigError
@@ -32,8 +33,8 @@ from fairlead.model.names import DeviceId, ResourceName, SlotId
 
 VENDOR = "k8s.device-plugin.nvidia.com"
 VERSION = "550.54.15"
-CUT = Gpu("GPU-b", 1, 1, mig_enabled=True, migs=(Mig("MIG-GPU-b/1/0", 0, 1, 0, gi_cap=12, ci_cap=13),))
-LOOK = Look(Kind.NVML, (Gpu("GPU-a", 0, 0, "0000:3b:00.0"), CUT), driver_version=VERSION)
+CUT = Gpu("GPU-b", 1, 1, mig_enabled=True, migs=(MigDevice("MIG-GPU-b/1/0", 0, 1, 0, gi_cap=12, ci_cap=13),))
+LOOK = Snapshot(Platform.NVML, (Gpu("GPU-a", 0, 0, "0000:3b:00.0"), CUT), driver_version=VERSION)
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def options(tmp_path: Path) -> Options:
         put(tmp_path, f"/dev/{node}")
     put(tmp_path, "/dev/nvidia-caps-imex-channels/channel0")
     return Options(
-        ways=(Way.CDI_CRI,),
+        ways=(DeviceListStrategy.CDI_CRI,),
         host_root=str(tmp_path),
         driver_root_mount=str(tmp_path),
         gdrcopy=True,
@@ -54,9 +55,9 @@ def options(tmp_path: Path) -> Options:
     )
 
 
-def publish_all(options: Options, look: Look = LOOK) -> tuple[Site, tuple[str, ...]]:
-    site = look_at_site(options, look.kind, read_made_up)
-    return site, publish(options, look, site, read_made_up)
+def publish_all(options: Options, snapshot: Snapshot = LOOK) -> tuple[HostNodes, tuple[str, ...]]:
+    host_nodes = find_host_nodes(options, snapshot.platform, read_made_up)
+    return host_nodes, publish(options, snapshot, host_nodes, read_made_up)
 
 
 def read(options: Options, group: str = "gpu") -> dict[str, Any]:
@@ -114,7 +115,7 @@ def test_specs_that_are_not_asked_for_any_more_go_and_those_of_others_stay(optio
     publish_all(replace(options, gdrcopy=False))
     left = {"nvidia.com-gpu.json", f"{VENDOR}-mofed.json"}
     assert {path.name for path in directory.iterdir()} == left | {f"{VENDOR}-gpu.json", f"{VENDOR}-imex-channel.json"}
-    publish_all(replace(options, ways=(Way.ENVVAR,)))
+    publish_all(replace(options, ways=(DeviceListStrategy.ENVVAR,)))
     assert {path.name for path in directory.iterdir()} == left
 
 
@@ -122,7 +123,7 @@ def test_specs_of_nvidias_own_plugin_stay(options: Options) -> None:
     directory = Path(options.cdi.directory)
     put(directory, f"{VENDOR}-gpu.json", json.dumps({"kind": f"{VENDOR}/gpu", "devices": [{"name": "GPU-a"}]}).encode())
     put(directory, f"{VENDOR}-gds.json", json.dumps({"kind": f"{VENDOR}/gds", "devices": [{"name": "all"}]}).encode())
-    assert publish_all(replace(options, ways=(Way.ENVVAR,)))[1] == ()
+    assert publish_all(replace(options, ways=(DeviceListStrategy.ENVVAR,)))[1] == ()
     assert len(list(directory.iterdir())) == 2
 
 
@@ -134,7 +135,7 @@ def test_a_look_without_gpus_leaves_the_spec_of_running_pods_alone(options: Opti
 
 
 def test_without_cdi_nothing_is_looked_for(options: Options, tmp_path: Path) -> None:
-    _, changed = publish_all(replace(options, ways=(Way.ENVVAR,), driver_root_mount="/nowhere"))
+    _, changed = publish_all(replace(options, ways=(DeviceListStrategy.ENVVAR,), driver_root_mount="/nowhere"))
     assert changed == ()
     assert not Path(options.cdi.directory).exists()
 
@@ -155,7 +156,7 @@ def test_a_whole_gpu_that_is_cut_comes_with_its_instances(options: Options) -> N
         "/dev/nvidia-caps/nvidia-cap12",
         "/dev/nvidia-caps/nvidia-cap13",
     ]
-    publish_all(replace(options, mig=MigWay.MIXED))
+    publish_all(replace(options, mig=MigStrategy.MIXED))
     assert [device["name"] for device in read(options)["devices"]] == ["GPU-a", "MIG-GPU-b_1_0"]
 
 
@@ -190,8 +191,8 @@ def test_a_gpu_whose_node_is_missing_is_never_left_out_in_silence(options: Optio
 
 
 def test_coherent_memory_is_told_when_asked_for(options: Options) -> None:
-    look = replace(LOOK, gpus=(replace(LOOK.gpus[0], coherent=True),))
-    publish_all(replace(options, cdi=replace(options.cdi, feature_flags=("enable-coherent-annotations",))), look)
+    snapshot = replace(LOOK, gpus=(replace(LOOK.gpus[0], coherent=True),))
+    publish_all(replace(options, cdi=replace(options.cdi, feature_flags=("enable-coherent-annotations",))), snapshot)
     assert read(options)["devices"][0]["annotations"] == {"gpu.nvidia.com/coherent": "true"}
     assert read(options)["cdiVersion"] == "0.6.0"
 
@@ -208,20 +209,20 @@ def test_nodes_of_a_driver_with_a_root_of_its_own_are_found_there(options: Optio
     mount = tmp_path / "driver-root"
     put(mount, "/dev/nvidia-uvm")
     own = replace(options, driver_root_mount=str(mount), driver_root="/run/nvidia/driver")
-    assert look_at_site(own, Kind.NVML, read_made_up).control_nodes == ("/dev/nvidiactl", "/dev/nvidia-uvm")
-    assert look_at_site(own, Kind.WSL, read_made_up).control_nodes == ()
+    assert find_host_nodes(own, Platform.NVML, read_made_up).control_nodes == ("/dev/nvidiactl", "/dev/nvidia-uvm")
+    assert find_host_nodes(own, Platform.WSL, read_made_up).control_nodes == ()
 
 
 def test_a_required_imex_channel_that_is_missing_is_an_error(options: Options, tmp_path: Path) -> None:
     (tmp_path / "dev/nvidia-caps-imex-channels/channel0").unlink()
-    assert look_at_site(options, Kind.NVML, read_made_up).imex_channels == ()
+    assert find_host_nodes(options, Platform.NVML, read_made_up).imex_channels == ()
     with pytest.raises(BackendError, match="requested IMEX channel channel0 does not exist"):
-        look_at_site(replace(options, imex=Imex((0,), required=True)), Kind.NVML, read_made_up)
+        find_host_nodes(replace(options, imex=Imex((0,), required=True)), Platform.NVML, read_made_up)
 
 
 def test_no_cdi_without_nvml(options: Options) -> None:
     with pytest.raises(BackendError, match="tegra machine"):
-        publish_all(options, Look(Kind.TEGRA))
+        publish_all(options, Snapshot(Platform.TEGRA))
 
 
 def test_a_vendor_that_cdi_does_not_allow_is_an_error(options: Options) -> None:
@@ -230,16 +231,16 @@ def test_a_vendor_that_cdi_does_not_allow_is_an_error(options: Options) -> None:
 
 
 @pytest.mark.parametrize("ids", list(Ids))
-@pytest.mark.parametrize("mig", list(MigWay))
-def test_every_device_that_may_be_handed_out_can_be_resolved(options: Options, ids: Ids, mig: MigWay) -> None:
+@pytest.mark.parametrize("mig", list(MigStrategy))
+def test_every_device_that_may_be_handed_out_can_be_resolved(options: Options, ids: Ids, mig: MigStrategy) -> None:
     options = replace(options, ids=ids, mig=mig)
-    site, _ = publish_all(options)
+    host_nodes, _ = publish_all(options)
     verdict = check([options.cdi.directory])[0]
     assert verdict["errors"] == {}
-    whole = [("GPU-a", "0"), *([("GPU-b", "1")] if mig is MigWay.NONE else [])]
+    whole = [("GPU-a", "0"), *([("GPU-b", "1")] if mig is MigStrategy.NONE else [])]
     for id_, index in (*whole, ("MIG-GPU-b/1/0", "1:0")):
         devices = (Device(DeviceId(id_), index),)
-        edits = Tailor(options).edits(site, Grant(ResourceName("nvidia.com/gpu"), (SlotId(id_),), devices))
+        edits = EditsBuilder(options).edits(host_nodes, Grant(ResourceName("nvidia.com/gpu"), (SlotId(id_),), devices))
         assert len(edits.cdi) == 3
         assert set(edits.cdi) <= set(verdict["devices"])
 
@@ -252,12 +253,14 @@ def test_the_reference_library_accepts_every_spec(tmp_path: Path) -> None:
         plant(root, tree, gpus)
         options = options_below(root, case["options"])
         options = replace(options, cdi=replace(options.cdi, all=True))
-        publish(options, look_of(gpus, tree["version"]), look_at_site(options, Kind.NVML, read_made_up), read_made_up)
+        publish(
+            options, look_of(gpus, tree["version"]), find_host_nodes(options, Platform.NVML, read_made_up), read_made_up
+        )
         directories.append(options.cdi.directory)
-    verdicts = check(directories)
-    assert len(verdicts) == len(CASES)
-    assert [verdict["errors"] for verdict in verdicts] == [{}] * len(CASES)
-    assert all(f"{VENDOR}/gpu=all" in verdict["devices"] for verdict in verdicts)
+    probes = check(directories)
+    assert len(probes) == len(CASES)
+    assert [verdict["errors"] for verdict in probes] == [{}] * len(CASES)
+    assert all(f"{VENDOR}/gpu=all" in verdict["devices"] for verdict in probes)
 
 
 def check(directories: list[str]) -> list[dict[str, Any]]:
@@ -272,7 +275,7 @@ def test_links_of_a_driver_root_are_followed_inside_it(tmp_path: Path) -> None:
     (tmp_path / "usr").mkdir()
     (tmp_path / "usr/lib64").symlink_to("/opt/nvidia")
     (tmp_path / "lib64").symlink_to("usr/lib64")
-    driver = Driver(str(tmp_path), VERSION)
+    driver = DriverFiles(str(tmp_path), VERSION)
     assert driver.directories == ("/opt/nvidia",)
     assert driver.versioned() == (f"/opt/nvidia/libcuda.so.{VERSION}",)
 
@@ -280,12 +283,12 @@ def test_links_of_a_driver_root_are_followed_inside_it(tmp_path: Path) -> None:
 def test_a_link_that_turns_in_circles_is_no_file(tmp_path: Path) -> None:
     put(tmp_path, f"/usr/lib64/libcuda.so.{VERSION}")
     (tmp_path / f"usr/lib64/libloop.so.{VERSION}").symlink_to(f"libloop.so.{VERSION}")
-    assert Driver(str(tmp_path), VERSION).versioned() == (f"/usr/lib64/libcuda.so.{VERSION}",)
+    assert DriverFiles(str(tmp_path), VERSION).versioned() == (f"/usr/lib64/libcuda.so.{VERSION}",)
 
 
 def test_a_driver_in_an_unusual_place_is_found_beside_nvml(tmp_path: Path) -> None:
     put(tmp_path, f"/opt/driver/libnvidia-ml.so.{VERSION}")
-    found = Driver(str(tmp_path), VERSION, library=f"{tmp_path}/opt/driver/libnvidia-ml.so.1")
+    found = DriverFiles(str(tmp_path), VERSION, library=f"{tmp_path}/opt/driver/libnvidia-ml.so.1")
     assert found.directories == ("/opt/driver",)
 
 
@@ -303,10 +306,10 @@ def test_no_link_that_lies_in_wait_is_written_through(tmp_path: Path):
     path = tmp_path / "cdi/spec.json"
     path.parent.mkdir()
     path.with_name(f".spec.json.{os.getpid()}").symlink_to(tmp_path / "precious")
-    store._write(path, b"{}")
+    files.replace(path, b"{}", specdirectory.MODE)
     assert (tmp_path / "precious").read_text() == "mine"
     assert not path.is_symlink()
-    assert stat.S_IMODE(path.stat().st_mode) == store.MODE
+    assert stat.S_IMODE(path.stat().st_mode) == specdirectory.MODE
 
 
 @pytest.mark.parametrize(

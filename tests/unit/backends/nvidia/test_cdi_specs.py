@@ -7,45 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from tests.unit.backends.nvidia.cdi import CASES, VECTORS, options_below, recorded
 from tests.unit.backends.nvidia.tree import look_of, plant, read_made_up
 
 from fairlead.backends.nvidia.cdi.specs import make_specs
-from fairlead.backends.nvidia.records import Kind
-from fairlead.backends.nvidia.site import look_at_site
-from fairlead.backends.nvidia.spec import Options
-from fairlead.backends.strict import convert
+from fairlead.backends.nvidia.hostnodes import find_host_nodes
+from fairlead.backends.nvidia.snapshot import Platform
 from fairlead.inject import cdi
-
-VECTORS = json.loads((Path(__file__).parents[3] / "vectors/nvidia_injection/cdi.json").read_text())
-CASES = VECTORS["cases"]
-
-
-def options_below(root: Path, recorded: dict[str, Any]) -> Options:
-    options = convert(recorded, Options, "recorded")
-    mount = f"{root}{options.driver_root_mount}".rstrip("/")
-    return replace(
-        options,
-        host_root=str(root),
-        driver_root_mount=mount,
-        cdi=replace(options.cdi, directory=f"{root}/var/run/cdi"),
-    )
 
 
 def make(root: Path, case: dict[str, Any]) -> dict[str, dict[str, Any]]:
     gpus, tree = VECTORS["gpus"][case["gpus"]], VECTORS["trees"][case["tree"]]
     plant(root, tree, gpus)
     options = options_below(root, case["options"])
-    site = look_at_site(options, Kind.NVML, read_made_up)
-    specs = make_specs(options, look_of(gpus, tree["version"]), site, read_made_up)
+    host_nodes = find_host_nodes(options, Platform.NVML, read_made_up)
+    specs = make_specs(options, look_of(gpus, tree["version"]), host_nodes, read_made_up)
     return {cdi.file_name(spec.kind): json.loads(cdi.encode(spec)) for spec in specs}
-
-
-def recorded(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    specs: dict[str, dict[str, Any]] = json.loads(json.dumps(case["specs"]))
-    for spec in specs.values():
-        spec["containerEdits"] = VECTORS["common"][spec.pop("common")]
-    return specs
 
 
 def drop_host_paths(spec: dict[str, Any]) -> None:

@@ -5,36 +5,39 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from fairlead.backends.nvidia.devices import show
+from fairlead.backends.nvidia.devices import make_devices
 from fairlead.backends.nvidia.errors import GpusFailed, MigMismatch
-from fairlead.backends.nvidia.records import Gpu, Kind, Look, Mig, Slice
-from fairlead.backends.nvidia.spec import Mig as Way
+from fairlead.backends.nvidia.snapshot import Gpu, MigAttributes, MigDevice, Platform, Snapshot
+from fairlead.backends.nvidia.spec import MigStrategy
 
-SMALL, LARGE = Slice(multiprocessors=14, gi_slices=1, ci_slices=1), Slice(multiprocessors=42, gi_slices=3, ci_slices=3)
+SMALL, LARGE = (
+    MigAttributes(multiprocessors=14, gi_slices=1, ci_slices=1),
+    MigAttributes(multiprocessors=42, gi_slices=3, ci_slices=3),
+)
 
 
 def whole(index: int) -> Gpu:
     return Gpu(f"GPU-{index}", index, index + 10, f"0000:{index:02x}:00.0", "NVIDIA A100", 40 * 2**30, "8.0", numa=1)
 
 
-def cut(index: int, *slices: Slice) -> Gpu:
+def cut(index: int, *slices: MigAttributes) -> Gpu:
     migs = tuple(
-        Mig(f"MIG-{index}-{n}", n, n + 1, 0, f"{one.gi_slices}g.5gb+me", one, 5 * 2**30, 100 + n, 200 + n, "0:1")
+        MigDevice(f"MIG-{index}-{n}", n, n + 1, 0, f"{one.gi_slices}g.5gb+me", one, 5 * 2**30, 100 + n, 200 + n, "0:1")
         for n, one in enumerate(slices)
     )
     return replace(whole(index), mig_capable=True, mig_enabled=True, migs=migs)
 
 
-def look(*gpus: Gpu, lost: tuple[Gpu, ...] = ()) -> Look:
-    return Look(Kind.NVML, gpus, lost)
+def snapshot(*gpus: Gpu, lost: tuple[Gpu, ...] = ()) -> Snapshot:
+    return Snapshot(Platform.NVML, gpus, lost)
 
 
-def ids(seen: Look, way: Way) -> list[str]:
-    return [device.id for device in show(seen, way).devices]
+def ids(seen: Snapshot, way: MigStrategy) -> list[str]:
+    return [device.id for device in make_devices(seen, way).devices]
 
 
 def test_a_whole_gpu_has_all_that_is_known_of_it() -> None:
-    (device,) = show(look(whole(0)), Way.NONE).devices
+    (device,) = make_devices(snapshot(whole(0)), MigStrategy.NONE).devices
     assert (device.id, device.index, device.vendor, device.model) == ("GPU-0", "0", "nvidia", "NVIDIA A100")
     assert (device.memory_bytes, device.pci_address, device.numa_nodes) == (40 * 2**30, "0000:00:00.0", (1,))
     assert [node.path for node in device.nodes] == ["/dev/nvidia10"]
@@ -42,7 +45,7 @@ def test_a_whole_gpu_has_all_that_is_known_of_it() -> None:
 
 
 def test_a_mig_instance_has_the_nodes_of_its_gpu_and_of_its_capabilities() -> None:
-    (device,) = show(look(cut(2, SMALL)), Way.MIXED).devices
+    (device,) = make_devices(snapshot(cut(2, SMALL)), MigStrategy.MIXED).devices
     assert (device.id, device.index, device.parent) == ("MIG-2-0", "2:0", "GPU-2")
     nodes = ["/dev/nvidia12", "/dev/nvidia-caps/nvidia-cap100", "/dev/nvidia-caps/nvidia-cap200"]
     assert [node.path for node in device.nodes] == nodes
@@ -51,11 +54,11 @@ def test_a_mig_instance_has_the_nodes_of_its_gpu_and_of_its_capabilities() -> No
 
 
 def test_each_way_to_show_mig() -> None:
-    seen = look(whole(0), cut(1, SMALL, LARGE))
-    assert ids(seen, Way.NONE) == ["GPU-0", "GPU-1"]
-    assert ids(seen, Way.MIXED) == ["GPU-0", "MIG-1-0", "MIG-1-1"]
-    assert ids(look(cut(0, SMALL), cut(1, SMALL, SMALL)), Way.SINGLE) == ["MIG-0-0", "MIG-1-0", "MIG-1-1"]
-    assert ids(look(whole(0), whole(1)), Way.SINGLE) == ["GPU-0", "GPU-1"]
+    seen = snapshot(whole(0), cut(1, SMALL, LARGE))
+    assert ids(seen, MigStrategy.NONE) == ["GPU-0", "GPU-1"]
+    assert ids(seen, MigStrategy.MIXED) == ["GPU-0", "MIG-1-0", "MIG-1-1"]
+    assert ids(snapshot(cut(0, SMALL), cut(1, SMALL, SMALL)), MigStrategy.SINGLE) == ["MIG-0-0", "MIG-1-0", "MIG-1-1"]
+    assert ids(snapshot(whole(0), whole(1)), MigStrategy.SINGLE) == ["GPU-0", "GPU-1"]
 
 
 @pytest.mark.parametrize(
@@ -68,34 +71,34 @@ def test_each_way_to_show_mig() -> None:
 )
 def test_single_refuses_a_mixture_and_says_what_to_do(gpus: tuple[Gpu, ...], sentence: str) -> None:
     with pytest.raises(MigMismatch, match=sentence) as caught:
-        show(look(*gpus), Way.SINGLE)
+        make_devices(snapshot(*gpus), MigStrategy.SINGLE)
     assert "use mig: mixed" in str(caught.value)
 
 
 def test_mixed_tells_of_a_gpu_that_is_not_cut() -> None:
-    shown = show(look(cut(0, SMALL), cut(1)), Way.MIXED)
-    assert [device.id for device in shown.devices] == ["MIG-0-0"]
-    assert "device 1 has no MIG devices configured" in shown.problems[0]
+    discovered = make_devices(snapshot(cut(0, SMALL), cut(1)), MigStrategy.MIXED)
+    assert [device.id for device in discovered.devices] == ["MIG-0-0"]
+    assert "device 1 has no MIG devices configured" in discovered.problems[0]
 
 
 def test_an_instance_without_its_capability_is_not_offered_and_harms_no_other() -> None:
     bare = replace(cut(1, SMALL), migs=tuple(replace(mig, gi_cap=None) for mig in cut(1, SMALL).migs))
-    shown = show(look(cut(0, SMALL), bare), Way.MIXED)
-    assert [device.id for device in shown.devices] == ["MIG-0-0"]
+    discovered = make_devices(snapshot(cut(0, SMALL), bare), MigStrategy.MIXED)
+    assert [device.id for device in discovered.devices] == ["MIG-0-0"]
     missing = "missing MIG GPU instance capability path: /proc/driver/nvidia/capabilities/gpu11/mig/gi1/access"
-    assert shown.problems == (missing,)
+    assert discovered.problems == (missing,)
     with pytest.raises(GpusFailed, match=missing):
-        show(look(bare), Way.MIXED)
-    assert ids(look(bare), Way.NONE) == ["GPU-1"]
+        make_devices(snapshot(bare), MigStrategy.MIXED)
+    assert ids(snapshot(bare), MigStrategy.NONE) == ["GPU-1"]
 
 
 def test_a_lost_gpu_keeps_its_place() -> None:
-    assert ids(look(whole(0), whole(2), lost=(whole(1),)), Way.NONE) == ["GPU-0", "GPU-1", "GPU-2"]
+    assert ids(snapshot(whole(0), whole(2), lost=(whole(1),)), MigStrategy.NONE) == ["GPU-0", "GPU-1", "GPU-2"]
 
 
 def test_machines_of_other_kinds_have_one_device() -> None:
-    (soc,) = show(Look(Kind.TEGRA), Way.NONE).devices
+    (soc,) = make_devices(Snapshot(Platform.TEGRA), MigStrategy.NONE).devices
     assert (soc.id, soc.index, soc.nodes) == ("tegra", "0", ())
-    (windows,) = show(Look(Kind.WSL, (whole(0), whole(1))), Way.NONE).devices
+    (windows,) = make_devices(Snapshot(Platform.WSL, (whole(0), whole(1))), MigStrategy.NONE).devices
     assert (windows.id, windows.index, [node.path for node in windows.nodes]) == ("all", "all", ["/dev/dxg"])
-    assert show(Look(Kind.WSL), Way.NONE).devices == ()
+    assert make_devices(Snapshot(Platform.WSL), MigStrategy.NONE).devices == ()

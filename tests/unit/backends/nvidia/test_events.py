@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from fairlead.backends.nvidia.errors import NvmlError
-from fairlead.backends.nvidia.events import Events, Report
+from fairlead.backends.nvidia.events import Events, GpuEvent
 from fairlead.backends.nvidia.nvml import GPU_IS_LOST, XID, Event, EventSet, Handle, Nvml
 
 
@@ -68,7 +68,7 @@ def once() -> bool:
 
 def test_waits_follow_each_other_until_somebody_wants_the_thread() -> None:
     events = listening(Scripted(None, xid(1, 48), None, None, xid(2, 79)))
-    heard: list[Report] = []
+    heard: list[GpuEvent] = []
     asked: list[int] = []
 
     def go_on() -> bool:
@@ -76,7 +76,7 @@ def test_waits_follow_each_other_until_somebody_wants_the_thread() -> None:
         return len(asked) < 3
 
     events.wait(5, heard.append, go_on)
-    assert heard == [Report("GPU-1", XID, 48)]
+    assert heard == [GpuEvent("GPU-1", XID, 48)]
     assert asked == [0, 1, 1]
 
 
@@ -94,20 +94,20 @@ def test_a_wait_that_goes_on_ends_with_the_plugin() -> None:
 
 def test_what_happened_at_once_is_told_in_one_wait() -> None:
     events = listening(Scripted(xid(1, 48), xid(2, 79), None))
-    heard: list[Report] = []
+    heard: list[GpuEvent] = []
     events.wait(5, heard.append, once)
-    assert heard == [Report("GPU-1", XID, 48), Report("GPU-2", XID, 79)]
+    assert heard == [GpuEvent("GPU-1", XID, 48), GpuEvent("GPU-2", XID, 79)]
     events.wait(5, heard.append, once)
     assert len(heard) == 2
 
 
 def test_an_event_of_nobody_that_is_known_is_an_error_and_those_around_it_are_told() -> None:
     events = listening(Scripted(xid(1, 48), xid(9, 79), xid(2, 79), None))
-    heard: list[Report] = []
+    heard: list[GpuEvent] = []
     with pytest.raises(NvmlError, match="event 79 names no GPU of ours"):
         events.wait(5, heard.append, once)
     events.wait(5, heard.append, once)
-    assert heard == [Report("GPU-1", XID, 48), Report("GPU-2", XID, 79)]
+    assert heard == [GpuEvent("GPU-1", XID, 48), GpuEvent("", XID, 79), GpuEvent("GPU-2", XID, 79)]
 
 
 def test_an_event_is_told_before_the_driver_is_asked_for_the_next() -> None:
@@ -119,10 +119,10 @@ def test_an_event_is_told_before_the_driver_is_asked_for_the_next() -> None:
 
 def test_an_error_behind_an_event_is_told_after_it() -> None:
     events = listening(Scripted(xid(1, 79), lost()))
-    heard: list[Report] = []
+    heard: list[GpuEvent] = []
     with pytest.raises(NvmlError, match="GPU is lost"):
         events.wait(5, heard.append, once)
-    assert heard == [Report("GPU-1", XID, 79)]
+    assert heard == [GpuEvent("GPU-1", XID, 79)]
     events.wait(5, heard.append, once)
     assert len(heard) == 1
 

@@ -11,7 +11,7 @@ from fairlead.backends.nvidia import nvml, open_backend
 from fairlead.backends.nvidia.devices import reach
 from fairlead.backends.nvidia.faults import TABLE, Faults, xids_from_env
 from fairlead.backends.nvidia.spec import IGNORED_XIDS, Evidence, Fault, Health, Scope
-from fairlead.backends.strict import Seconds
+from fairlead.kit.decoding import Seconds
 from fairlead.model.device import Device
 from fairlead.model.errors import ConfigError
 from fairlead.model.health import CauseKind
@@ -39,6 +39,12 @@ def test_the_variables_mean_what_they_mean_to_nvidias_plugin(
     disable: str, enable: str, ignored: object, watched: tuple[int, ...]
 ) -> None:
     assert xids_from_env(disable, enable)[:2] == (ignored, watched)
+
+
+def test_a_number_of_any_length_is_no_xid():
+    ignored, _, warnings = xids_from_env("79," + "9" * 5000, "")
+    assert 79 in ignored
+    assert ["is not an XID" in warning and len(warning) < 200 for warning in warnings] == [True]
 
 
 def test_what_is_no_xid_is_passed_over_with_a_warning() -> None:
@@ -139,3 +145,12 @@ def test_the_guide_has_the_whole_table() -> None:
         hold = "" if line.hold_s is None else f"{line.hold_s:g} s"
         cured_by = ", ".join(line.cured_by) or "clean probes"
         assert f"| `{code}` | {line.message} | {line.kind.value} | {hold} | {cured_by} |" in guide
+
+
+def test_only_some_xids_count_where_options_say_so() -> None:
+    """Theirs on GKE: 48 always, and what XID_CONFIG names."""
+    faults = Faults(Health(only_xids=(48, 72)))
+    kinds = {xid: faults.of_xid(xid)[0].kind for xid in (48, 72, 79, 88, 13)}
+    assert [xid for xid, kind in kinds.items() if kind is not CauseKind.APPLICATION] == [48, 72]
+    assert faults.watching
+    assert faults.beyond_xids  # a GPU that does not answer is none

@@ -18,9 +18,9 @@ from tests.unit.backends.sink import Notes
 
 from fairlead.backends.nvidia.backend import NvidiaBackend
 from fairlead.backends.nvidia.mps.daemon import ControlDaemon
-from fairlead.backends.nvidia.mps.guards import CODE, PACE_S
-from fairlead.backends.nvidia.mps.plan import make_plans
-from fairlead.backends.nvidia.spec import Cdi, Health, Mps, Options, Way
+from fairlead.backends.nvidia.mps.daemonspec import make_daemon_specs
+from fairlead.backends.nvidia.mps.supervisor import CODE, PACE_S
+from fairlead.backends.nvidia.spec import Cdi, DeviceListStrategy, Health, Mps, Options
 from fairlead.model.edits import Grant
 from fairlead.model.errors import BackendError
 from fairlead.model.names import ResourceName, SlotId
@@ -41,7 +41,7 @@ def options(node: Node, tmp_path: Path) -> Options:
     return Options(
         host_root=str(node.root),
         driver_root_mount=str(node.root),
-        ways=(Way.CDI_CRI,),
+        ways=(DeviceListStrategy.CDI_CRI,),
         cdi=Cdi(directory=str(tmp_path / "cdi")),
         health=Health(ignored_xids="all"),
     )
@@ -102,11 +102,13 @@ async def test_devices_shared_by_mps_come_and_go_with_its_control_daemon(
     monkeypatch.setenv("PATH", f"{world.tools.path}:/usr/bin:/bin")
     mps = Mps(root=str(tmp_path / "mps"), replicas={GPU: 4})
     clock, notes = FakeClock(), Notes()
-    backend = NvidiaBackend(replace(options, ways=(Way.ENVVAR,), mps=mps), clock)
+    backend = NvidiaBackend(replace(options, ways=(DeviceListStrategy.ENVVAR,), mps=mps), clock)
     early = await backend.discover()  # no failed scan: a daemon that must have GPUs at its start does not end for it
     assert early.devices == ()
     assert early.problems[0].startswith("the MPS control daemon for nvidia.com/gpu is not well")
-    (plan,) = make_plans(mps, (await NvidiaBackend(replace(options, ways=(Way.ENVVAR,)), clock).discover()).devices)
+    (plan,) = make_daemon_specs(
+        mps, (await NvidiaBackend(replace(options, ways=(DeviceListStrategy.ENVVAR,)), clock).discover()).devices
+    )
     await ControlDaemon(plan, world.tools).start()
     found = (await backend.discover()).devices
     assert len(found) == 2
@@ -128,7 +130,7 @@ async def test_control_daemons_of_our_own_are_started_and_stopped(
     world = MpsWorld(tmp_path / "tools")
     monkeypatch.setenv("PATH", f"{world.tools.path}:/usr/bin:/bin")
     mps = Mps(root=str(tmp_path / "mps"), replicas={GPU: 4}, managed=True)
-    backend = NvidiaBackend(replace(options, ways=(Way.ENVVAR,), mps=mps), FakeClock())
+    backend = NvidiaBackend(replace(options, ways=(DeviceListStrategy.ENVVAR,), mps=mps), FakeClock())
     found = (await backend.discover()).devices
     assert world.modes() == [(device.id, "EXCLUSIVE_PROCESS") for device in found]
     assert world.orders()[-1] == "set_default_active_thread_percentage 25"
@@ -142,7 +144,7 @@ async def test_too_many_replicas_are_told_and_not_begun(
     world = MpsWorld(tmp_path / "tools")
     monkeypatch.setenv("PATH", f"{world.tools.path}:/usr/bin:/bin")
     mps = Mps(root=str(tmp_path / "mps"), replicas={GPU: 49}, managed=True)
-    backend = NvidiaBackend(replace(options, ways=(Way.ENVVAR,), mps=mps), FakeClock())
+    backend = NvidiaBackend(replace(options, ways=(DeviceListStrategy.ENVVAR,), mps=mps), FakeClock())
     with pytest.raises(BackendError, match="maximum allowed replicas exceeded: 49 > 48"):
         await backend.discover()
     assert world.calls() == []

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.backends.nvidia.caps import parse_mig_minors, sysfs_bus_id
+from fairlead.backends.nvidia.kernel import parse_mig_minors, sysfs_bus_id
 from fairlead.backends.nvidia.profile import GI, name_profile, whole_gb
-from fairlead.backends.nvidia.records import Mig
+from fairlead.backends.nvidia.snapshot import MigDevice
 
 GIB = 2**30
 A100_40 = 42949672960
@@ -59,7 +59,7 @@ def test_any_profile_has_a_name_that_can_stand_in_a_resource(
     )
     assert re.fullmatch(r"(\d+c\.)?\d+g\.\d+gb([+-]me(\.all)?|\+gfx)?", name)
     assert ("c." in name) == (ci_slices != slices)
-    resource = Mig("MIG-1", 0, 1, 0, name).resource_profile
+    resource = MigDevice("MIG-1", 0, 1, 0, name).resource_profile
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", resource)
 
 

@@ -13,9 +13,9 @@ from tests.nvml.models import linked
 from tests.nvml.models import partitioned as cut
 from tests.unit.backends.nvidia.drivers import installed, opened, switched
 
-from fairlead.app.sound import check_findings
 from fairlead.backends.nvidia import NvidiaBackend, library
 from fairlead.backends.nvidia.errors import DriverAbsent, GpusFailed, MigMismatch
+from fairlead.engine.validate import check_findings
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from tests.nvml import Driver, Node, gpus
 from tests.nvml.models import partitioned
 from tests.unit.backends.nvidia.drivers import installed, opened
-from tests.unit.backends.nvidia.test_resets import Ward, ward
+from tests.unit.backends.nvidia.ward import Ward, ward
 from tests.unit.backends.sink import Notes
 
-from fairlead.app.source import RETRY_S
 from fairlead.backends.nvidia import library
 from fairlead.backends.nvidia.errors import DriverAbsent
+from fairlead.engine.source import RETRY_S
 from fairlead.model.health import Health
 
 
@@ -93,8 +93,8 @@ async def test_a_session_that_cannot_be_started_withdraws_nothing_and_is_tried_a
         for _ in range(2):
             with pytest.raises(DriverAbsent, match="not loaded"):
                 await backend.discover()
-        verdicts = await backend.probe_all(devices)
-        assert all("no session" in str(verdict) for verdict in verdicts.values())  # no data, neither clean nor ill
+        probes = await backend.probe_all(devices)
+        assert all("no session" in str(verdict) for verdict in probes.values())  # no data, neither clean nor ill
         node.mend()
         assert (await backend.discover()).devices == devices
         node.xid(2, 79)

@@ -7,8 +7,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from fairlead.backends.nvidia.records import Gpu, Kind, Look, Mig
-from fairlead.backends.nvidia.site import NodeFacts
+from fairlead.backends.nvidia.hostnodes import NodeFacts
+from fairlead.backends.nvidia.snapshot import Gpu, MigDevice, Platform, Snapshot
 
 FACTS = {
     r"/dev/nvidia(\d+)": (195, 0, 0o666, 0),
@@ -95,9 +95,9 @@ def put(root: Path, path: str, content: bytes = b"") -> Path:
     return place
 
 
-def look_of(gpus: list[dict[str, Any]], version: str) -> Look:
-    return Look(
-        Kind.NVML,
+def look_of(gpus: list[dict[str, Any]], version: str) -> Snapshot:
+    return Snapshot(
+        Platform.NVML,
         tuple(
             Gpu(
                 gpu["uuid"],
@@ -105,7 +105,7 @@ def look_of(gpus: list[dict[str, Any]], version: str) -> Look:
                 gpu["minor"],
                 gpu["bus_id"],
                 mig_enabled=gpu.get("mig_enabled", False),
-                migs=tuple(Mig(**mig) for mig in gpu.get("migs", ())),
+                migs=tuple(MigDevice(**mig) for mig in gpu.get("migs", ())),
             )
             for gpu in gpus
         ),

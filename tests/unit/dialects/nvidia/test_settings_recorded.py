@@ -8,11 +8,10 @@ import pytest
 from tests.vectors import nvidia
 
 from fairlead.config.load import build
+from fairlead.dialects.invocation import Invocation
 from fairlead.dialects.nvidia import v1
-from fairlead.dialects.nvidia.flags import FLAGS
-from fairlead.dialects.nvidia.meaning import read
-from fairlead.dialects.nvidia.settings import Settings, resolve, settle
-from fairlead.dialects.order import Order
+from fairlead.dialects.nvidia.command import read_command_line
+from fairlead.dialects.nvidia.settings import settle
 from fairlead.model.errors import FairleadError
 
 CASES = nvidia()
@@ -44,21 +43,21 @@ REFUSED_STRICTLY = {
 }
 
 
-def order(name: str, directory: Path, *, lenient: bool) -> Order:
+def order(name: str, directory: Path, *, lenient: bool) -> Invocation:
     case = CASES[name]
     here = str(directory / "config.yaml")
     if case.config_file is not None:
         (directory / "config.yaml").write_text(case.config_file)
     args = [word.replace(CONFIG, here) for word in case.argv[1:]]
     env = {key: value.replace(CONFIG, here) for key, value in case.env.items()}
-    return read([*(["--lenient"] if lenient else []), *args], env)
+    return read_command_line([*(["--lenient"] if lenient else []), *args], env)
 
 
 def refuses(name: str, directory: Path, *, lenient: bool) -> bool:
     try:
         asked = order(name, directory, lenient=lenient)
         if not asked.parsed.values["version"]:
-            build(asked.meant().config, "test")
+            build(asked.translate().config, "test")
     except FairleadError as error:
         assert str(error)
         return True
@@ -75,22 +74,22 @@ def test_what_nvidia_refuses_ours_refuses_and_nothing_else(name: str, tmp_path: 
 
 
 FLAG_NAMES = {
-    "mig_strategy": "migStrategy",
-    "fail_on_init_error": "failOnInitError",
-    "mps_root": "mpsRoot",
-    "driver_root": "nvidiaDriverRoot",
-    "gdrcopy_enabled": "gdrcopyEnabled",
-    "gds_enabled": "gdsEnabled",
-    "mofed_enabled": "mofedEnabled",
-    "device_discovery_strategy": "deviceDiscoveryStrategy",
+    "mig-strategy": "migStrategy",
+    "fail-on-init-error": "failOnInitError",
+    "mps-root": "mpsRoot",
+    "driver-root": "nvidiaDriverRoot",
+    "gdrcopy-enabled": "gdrcopyEnabled",
+    "gds-enabled": "gdsEnabled",
+    "mofed-enabled": "mofedEnabled",
+    "device-discovery-strategy": "deviceDiscoveryStrategy",
 }
 PLUGIN_NAMES = {
-    "pass_device_specs": "passDeviceSpecs",
-    "device_id_strategy": "deviceIDStrategy",
-    "cdi_annotation_prefix": "cdiAnnotationPrefix",
-    "nvidia_cdi_hook_path": "nvidiaCTKPath",
-    "driver_root_ctr_path": "containerDriverRoot",
-    "shared_devices_allocation_policy": "sharedDevicesAllocationPolicy",
+    "pass-device-specs": "passDeviceSpecs",
+    "device-id-strategy": "deviceIDStrategy",
+    "cdi-annotation-prefix": "cdiAnnotationPrefix",
+    "nvidia-cdi-hook-path": "nvidiaCTKPath",
+    "driver-root-ctr-path": "containerDriverRoot",
+    "shared-devices-allocation-policy": "sharedDevicesAllocationPolicy",
 }
 
 
@@ -100,13 +99,12 @@ PLUGIN_NAMES = {
 def test_the_settings_in_force_are_those_that_nvidia_logged(name: str, tmp_path: Path):
     asked = order(name, tmp_path, lenient=True)
     path = str(asked.parsed.values["config-file"])
-    file = v1.load(path, lenient=True) if path else v1.EMPTY
-    ours: Settings = settle(resolve(FLAGS, asked.parsed, file), file, "test", lenient=True)
+    ours = settle(asked.parsed, v1.load(path, lenient=True))
     theirs = CASES[name].result.effective_config
     assert theirs is not None
     flags, plugin = theirs["flags"], theirs["flags"]["plugin"]
-    assert {key: getattr(ours, key) for key in FLAG_NAMES} == {key: flags[word] for key, word in FLAG_NAMES.items()}
-    assert {key: getattr(ours, key) for key in PLUGIN_NAMES} == {key: plugin[w] for key, w in PLUGIN_NAMES.items()}
-    assert list(ours.device_list_strategy) == (plugin["deviceListStrategy"] or [])
-    assert list(ours.imex_channel_ids) == (theirs["imex"].get("channelIDs") or [])
-    assert (ours.dev_root or ours.driver_root) == flags["nvidiaDevRoot"]
+    assert {key: ours[key] for key in FLAG_NAMES} == {key: flags[word] for key, word in FLAG_NAMES.items()}
+    assert {key: ours[key] for key in PLUGIN_NAMES} == {key: plugin[w] for key, w in PLUGIN_NAMES.items()}
+    assert list(ours["device-list-strategy"]) == (plugin["deviceListStrategy"] or [])
+    assert list(ours["imex-channel-ids"]) == (theirs["imex"].get("channelIDs") or [])
+    assert (ours["dev-root"] or ours["driver-root"]) == flags["nvidiaDevRoot"]

@@ -7,24 +7,24 @@ from pathlib import Path
 import pytest
 
 from fairlead.backends.nvidia import open_backend
-from fairlead.cli import nvidia
+from fairlead.cli import dialect
 from fairlead.config.load import build
+from fairlead.dialects.nvidia.command import read_command_line
 from fairlead.dialects.nvidia.flags import FLAGS
-from fairlead.dialects.nvidia.meaning import read
-from fairlead.model.clock import SystemClock
+from fairlead.kit.clock import SystemClock
 
 OURS = ("backends[", "rules[", "kubelet.", "status.", "driverRootMount", "podResources")
 
 
 def backend(*args: str, **environ: str) -> dict[str, object]:
-    config = read(args, environ).meant().config
+    config = read_command_line(args, environ).translate().config
     (options,) = build(dict(config), "test").config.backends
     open_backend({key: value for key, value in options.items() if key != "kind"}, SystemClock())  # takes them all
     return options
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    assert nvidia.main([*args, "--print-config"]) == 1
+    assert dialect.main("nvidia", [*args, "--print-config"]) == 1
     return capsys.readouterr().err
 
 
@@ -119,6 +119,6 @@ def test_cdi_hooks_need_a_program(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize("flag", [flag.name for flag in FLAGS])
 def test_no_error_speaks_of_keys_that_are_not_theirs(flag: str, value: str, capsys: pytest.CaptureFixture[str]):
     for lenient in ([], ["--lenient"]):
-        if nvidia.main([*lenient, f"--{flag}={value}", "--print-config"]):
+        if dialect.main("nvidia", [*lenient, f"--{flag}={value}", "--print-config"]):
             said = capsys.readouterr().err
             assert not any(word in said for word in OURS)

@@ -1,17 +1,17 @@
-"""Runs the scenarios against the plugin beside this file, broken as told, without much patience."""
+"""Runs the scenarios against the plugin beside this file, broken as told, without much timeouts."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from fairlead.standin.conformance import SCENARIOS, Card, Command, Hooks, Patience, run
+from fairlead.standin.conformance import SCENARIOS, Card, Command, Hooks, Timeouts, run
 from fairlead.standin.conformance.scenario import Scenario
 
 ROOT = Path(__file__).parents[4]
 BROKEN = (sys.executable, "-m", "tests.unit.standin.conformance.broken")
 # Long enough for a good plugin, short enough to wait for a bad one. It does not run out while there is no free core.
-PATIENCE = Patience(
+TIMEOUTS = Timeouts(
     wait_s=6.0,
     call_s=3.0,
     end_s=2.0,
@@ -36,6 +36,6 @@ def pick(ids: str) -> list[Scenario]:
     return [scenario for scenario in SCENARIOS if scenario.id in wanted]
 
 
-async def judge(fault: str, ids: str, patience: Patience = PATIENCE) -> Card:
+async def judge(fault: str, ids: str, timeouts: Timeouts = TIMEOUTS) -> Card:
     command = Command(BROKEN, variables={"FAULT": fault, "PYTHONPATH": str(ROOT)})
-    return await run(command, pick(ids), patience=patience, hooks=HOOKS)
+    return await run(command, pick(ids), timeouts=timeouts, hooks=HOOKS)

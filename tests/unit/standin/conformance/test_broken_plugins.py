@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import grpc
 import pytest
-from tests.unit.standin.conformance.plugins import BROKEN, EVERYTHING, PATIENCE, ROOT, judge, pick
+from tests.unit.standin.conformance.plugins import BROKEN, EVERYTHING, ROOT, TIMEOUTS, judge, pick
 
 from fairlead.standin.conformance import SCENARIOS, Command, Level, Scenario, run
 from fairlead.standin.conformance.client import Answer
-from fairlead.standin.conformance.scenario import Broken
+from fairlead.standin.conformance.scenario import Failed
 
 pytestmark = pytest.mark.conformance
 
@@ -186,7 +186,7 @@ async def test_a_plugin_that_insists_on_an_authority_is_found_out():
             return Answer(grpc.StatusCode.OK if self.good else grpc.StatusCode.UNAVAILABLE)
 
     (scenario,) = pick("C69")
-    with pytest.raises(Broken, match="authority"):
+    with pytest.raises(Failed, match="authority"):
         await scenario.play(Fussy())  # type: ignore[arg-type]  # as much of a rig as this one needs
 
 
@@ -194,7 +194,7 @@ async def test_a_plugin_that_insists_on_an_authority_is_found_out():
 async def test_a_restart_during_the_register_of_any_resource_is_borne(resource: str):
     """Whichever is looked at: another's Register may come first, and then this one registers only once."""
     command = Command(BROKEN, variables={"FAULT": "", "PYTHONPATH": str(ROOT)})
-    card = await run(command, pick("C44"), patience=PATIENCE, resource=resource)
+    card = await run(command, pick("C44"), timeouts=TIMEOUTS, resource=resource)
     assert card.failed() == (), card.results[0].reason
 
 
@@ -219,7 +219,7 @@ async def test_a_crash_is_told_with_the_line_that_says_why(fault: str, words: st
 
 async def test_what_is_late_is_told_with_the_time_it_took():
     """Registered again after two seconds, where one and a half are allowed."""
-    card = await judge("late", "C41", replace(PATIENCE, wait_s=1.5, late=4.0))
+    card = await judge("late", "C41", replace(TIMEOUTS, wait_s=1.5, late=4.0))
     (result,) = card.results
     assert re.search(r"it did not register again in time: took [\d.]+ s, 1.5 were allowed", result.reason)
 
@@ -227,7 +227,7 @@ async def test_what_is_late_is_told_with_the_time_it_took():
 @pytest.mark.timeout(600)
 async def test_the_same_plugin_without_a_mistake_passes_everything():
     card = await judge("", EVERYTHING)
-    assert [(result.scenario.id, result.mark, result.reason) for result in card.results] == [
+    assert [(result.scenario.id, result.outcome, result.reason) for result in card.results] == [
         (scenario.id, "pass", "") for scenario in SCENARIOS
     ]
     assert card.conforms

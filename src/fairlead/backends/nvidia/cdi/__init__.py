@@ -7,21 +7,21 @@ They stay when the plugin stops: a container that is started again needs them.
 from __future__ import annotations
 
 from fairlead.backends.nvidia.cdi.specs import CLASSES, make_specs, wanted_classes
-from fairlead.backends.nvidia.cdi.store import Store
-from fairlead.backends.nvidia.records import Look
-from fairlead.backends.nvidia.site import ReadNode, Site, read_node
+from fairlead.backends.nvidia.hostnodes import HostNodes, ReadNode, read_node
+from fairlead.backends.nvidia.snapshot import Snapshot
 from fairlead.backends.nvidia.spec import Options
+from fairlead.backends.specdirectory import SpecDirectory
 
 __all__ = ["publish"]
 
 
-def publish(options: Options, look: Look, site: Site, read: ReadNode = read_node) -> tuple[str, ...]:
+def publish(options: Options, snapshot: Snapshot, host_nodes: HostNodes, read: ReadNode = read_node) -> tuple[str, ...]:
     """Brings the directory up to date, and says which files changed. Blocks on files; BackendError if it cannot."""
-    store = Store(options.cdi.directory)
+    directory = SpecDirectory(options.cdi.directory)
     wanted = wanted_classes(options)
-    written = store.publish(make_specs(options, look, site, read))
+    written = directory.publish(make_specs(options, snapshot, host_nodes, read))
     # NVIDIA's plugin may serve this node by CDI under the same names.
-    if not wanted and not store.made(f"{options.cdi.vendor}/gpu"):
+    if not wanted and not directory.made(f"{options.cdi.vendor}/gpu"):
         return ()
-    removed = store.withdraw(f"{options.cdi.vendor}/{name}" for name in CLASSES if name not in wanted)
+    removed = directory.withdraw(f"{options.cdi.vendor}/{name}" for name in CLASSES if name not in wanted)
     return (*written, *removed)

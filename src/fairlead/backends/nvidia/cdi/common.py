@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from fairlead.backends.nvidia.cdi.driver import Driver
+from fairlead.backends.nvidia.cdi.driverfiles import DriverFiles
 from fairlead.backends.nvidia.cdi.elf import read_soname
 from fairlead.inject import cdi
 
@@ -57,7 +57,7 @@ class Hooks:
 
 
 def common_edits(
-    driver: Driver, host_root: str, hooks: Hooks, *, explicit: bool = False, sockets: bool = True
+    driver: DriverFiles, host_root: str, hooks: Hooks, *, explicit: bool = False, sockets: bool = True
 ) -> cdi.ContainerEdits:
     """`host_root` is where the driver's root is on the host."""
     libraries = list(dict.fromkeys((*driver.versioned(), *driver.beside("libnvidia-nvvm70.so.*"))))
@@ -77,7 +77,7 @@ def common_edits(
     def mount(path: str, options: tuple[str, ...] = READ_ONLY, target: str = "") -> cdi.Mount:
         return cdi.Mount(root + path, target or path, options)
 
-    return cdi.join(
+    return cdi.join(  # each thing once
         [
             cdi.ContainerEdits(
                 env=(f"NVIDIA_CTK_LIBCUDA_DIR={':'.join(driver.directories)}", VOID),
@@ -111,7 +111,7 @@ def _graphics_links(libraries: Iterable[str], version: str) -> Iterable[str]:
             yield f"{name}::{directory}/{plain}"
 
 
-def _library_links(driver: Driver, path: str) -> Iterable[str]:
+def _library_links(driver: DriverFiles, path: str) -> Iterable[str]:
     """Names under which programs ask for a library, where the host has them too."""
     directory, _, name = path.rpartition("/")
     if fnmatchcase(name, "libcuda.so.*.*"):

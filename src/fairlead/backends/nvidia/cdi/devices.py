@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from fairlead.backends.nvidia.cdi.common import Hooks
-from fairlead.backends.nvidia.records import Gpu, Mig
-from fairlead.backends.nvidia.site import NodeFacts, ReadNode, below
+from fairlead.backends.nvidia.hostnodes import NodeFacts, ReadNode, below
+from fairlead.backends.nvidia.snapshot import Gpu, MigDevice
 from fairlead.backends.nvidia.spec import Ids
 from fairlead.inject import cdi
+from fairlead.kit.hostroot import HostRoot
 
 
 class Nodes(Struct, frozen=True):
@@ -39,12 +40,12 @@ class Nodes(Struct, frozen=True):
 
     def _node(self, path: str, facts: NodeFacts | None) -> cdi.Node:
         host = self.host_root.rstrip("/") + path
-        node = cdi.Node(path, host if host != path else "")
+        host_path = host if host != path else ""
         if facts is None:
-            return node
+            return cdi.Node(path, host_path)
         return cdi.Node(
-            node.path,
-            node.host_path,
+            path,
+            host_path,
             major=facts.major,
             minor=facts.minor,
             file_mode=facts.mode,
@@ -90,37 +91,29 @@ class Gpus(Struct, frozen=True):
         return (*named, cdi.Device(name="all", container_edits=cdi.join(device.container_edits for device in found)))
 
     def _gpu(self, gpu: Gpu) -> cdi.Device:
-        graphics = self._graphics_nodes(gpu)
-        # The instances of a GPU that is cut are the only way to use it: whoever gets the GPU gets them.
+        # The instances of a GPU that is cut are the only way to use it: a container with the GPU gets them.
         caps = [path for mig in gpu.migs for path in mig.cap_paths] if gpu.mig_enabled else []
-        edits = cdi.join(
+        annotations = {"gpu.nvidia.com/coherent": str(gpu.coherent).lower()} if self.coherent else {}
+        name = gpu.uuid if self.ids is Ids.UUID else str(gpu.index)
+        edits = self._edits(gpu, caps, self._graphics_nodes(gpu))
+        return cdi.Device(name=cdi.device_name(name), annotations=annotations, container_edits=edits)
+
+    def _mig(self, gpu: Gpu, mig: MigDevice) -> cdi.Device:
+        graphics = self._graphics_nodes(gpu) if "gfx" in mig.profile.partition("+")[2] else []
+        name = mig.uuid if self.ids is Ids.UUID else f"{gpu.index}:{mig.index}"
+        edits = self._edits(gpu, mig.cap_paths, graphics)
+        return cdi.Device(name=cdi.device_name(name), container_edits=edits)
+
+    def _edits(self, gpu: Gpu, caps: Iterable[str], graphics: list[str]) -> cdi.ContainerEdits:
+        return cdi.join(
             [
                 self.nodes.edits([gpu.path, *caps], required=True),
                 self.nodes.edits(graphics),
                 cdi.ContainerEdits(hooks=self.hooks.link(self.nodes.links(gpu.bus_id, graphics))),
             ]
         )
-        annotations = {"gpu.nvidia.com/coherent": str(gpu.coherent).lower()} if self.coherent else {}
-        name = gpu.uuid if self.ids is Ids.UUID else str(gpu.index)
-        return cdi.Device(name=cdi.device_name(name), annotations=annotations, container_edits=edits)
-
-    def _mig(self, gpu: Gpu, mig: Mig) -> cdi.Device:
-        graphics = self._graphics_nodes(gpu) if "gfx" in mig.profile.partition("+")[2] else []
-        edits = cdi.join(
-            [
-                self.nodes.edits([gpu.path, *mig.cap_paths], required=True),
-                self.nodes.edits(graphics),
-                cdi.ContainerEdits(hooks=self.hooks.link(self.nodes.links(gpu.bus_id, graphics))),
-            ]
-        )
-        name = mig.uuid if self.ids is Ids.UUID else f"{gpu.index}:{mig.index}"
-        return cdi.Device(name=cdi.device_name(name), container_edits=edits)
 
     def _graphics_nodes(self, gpu: Gpu) -> list[str]:
         if not gpu.bus_id:
             return []
-        try:
-            names = [entry.name for entry in below(self.sysfs, f"/sys/bus/pci/devices/{gpu.bus_id}/drm").iterdir()]
-        except OSError:
-            return []
-        return [f"/dev/dri/{name}" for name in sorted(names)]
+        return [f"/dev/dri/{name}" for name in HostRoot(self.sysfs).names(f"/sys/bus/pci/devices/{gpu.bus_id}/drm")]

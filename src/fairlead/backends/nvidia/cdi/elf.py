@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from fairlead.backends import files
+from fairlead.kit import files
 
 PT_LOAD, PT_DYNAMIC = 1, 2
 DT_STRTAB, DT_SONAME = 5, 14

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fairlead.model.errors import BackendError
 
-LONGEST = 500  # characters of a program's own words in a message of ours
+LONGEST = 500  # characters of a program's output in an error
 
 
 class Tools(Struct, frozen=True):
@@ -45,7 +45,7 @@ async def run(
 
     `detached`: it leaves another one in the background, which keeps what it inherits. That must not be a pipe of ours.
     """
-    words = " ".join((name, *args)) + (f" ({text})" if text else "")
+    command = " ".join((name, *args)) + (f" ({text})" if text else "")
     pipe = asyncio.subprocess.PIPE
     try:
         child = await asyncio.create_subprocess_exec(
@@ -57,18 +57,18 @@ async def run(
             env=None if env is None else dict(env),
         )
     except OSError as error:
-        raise BackendError(f"{words}: {error.strerror or error}") from error
+        raise BackendError(f"{command}: {error.strerror or error}") from error
     try:
         async with asyncio.timeout(tools.deadline_s):
-            said, _ = await child.communicate(None if text is None else text.encode())
+            output, _ = await child.communicate(None if text is None else text.encode())
     except TimeoutError:
-        raise BackendError(f"{words} has not answered for {tools.deadline_s:g} s, and was ended") from None
+        raise BackendError(f"{command} has not answered for {tools.deadline_s:g} s, and was ended") from None
     finally:
         if child.returncode is None:
             with suppress(ProcessLookupError):
                 child.kill()
             await child.wait()
-    answer = (said or b"").decode(errors="replace").strip()
+    answer = (output or b"").decode(errors="replace").strip()
     if child.returncode:
-        raise BackendError(f"{words} failed with {child.returncode}" + (f": {answer[:LONGEST]}" if answer else ""))
+        raise BackendError(f"{command} failed with {child.returncode}" + (f": {answer[:LONGEST]}" if answer else ""))
     return answer

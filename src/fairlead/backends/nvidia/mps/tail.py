@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fairlead.backends import files
+from fairlead.kit import files
 
 MOST = 1024 * 1024  # at a time
 
@@ -16,7 +16,7 @@ class Tail:
         self._file = (0, 0)  # which one we read: device and inode
         self._at = 0
 
-    def more(self) -> str:
+    def read_new(self) -> str:
         """What was added since the last time."""
         try:
             files.check(self._path)

@@ -1,0 +1,289 @@
+// The node in a browser. Each document that the daemon sends is the whole state; the page is drawn from the last one.
+"use strict";
+
+const LIST_LIMIT = 4194304;
+const ARC = 0.5; // how far an arc's control points rise, of its width
+const SEGMENTS = 32; // more slots than this are drawn as shares of a bar
+const token = new URLSearchParams(location.search).get("token");
+const $ = (selector) => document.querySelector(selector);
+const state = { document: null, view: "tiles", picked: new Set(), health: new Map(), live: "waiting" };
+
+// --- Small tools ---------------------------------------------------------------------------------------------------
+
+function stored(key, fallback) {
+  try { return localStorage.getItem(key) || fallback; } catch { return fallback; }
+}
+function store(key, value) {
+  try { localStorage.setItem(key, value); } catch { /* a browser may forbid it; the choice then lasts for this visit */ }
+}
+function tokened(path) {
+  return token ? `${path}${path.includes("?") ? "&" : "?"}token=${encodeURIComponent(token)}` : path;
+}
+function words() { return WORDS[state.language]; }
+function word(key) { return words()[key]; }
+
+/** An element with properties and children. Text is always text, never markup. */
+function make(name, properties = {}, ...children) {
+  const svg = ["svg", "path", "circle", "text", "rect", "line", "title", "g"].includes(name);
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key === "onclick") element.addEventListener("click", value);
+    else if (value === true) element.setAttribute(key, "");
+    else if (value !== false && value !== undefined && value !== "") element.setAttribute(key, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  return element;
+}
+function bytes(count) {
+  if (!count) return "";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(units.length - 1, Math.floor(Math.log2(count) / 10));
+  return `${+(count / 1024 ** power).toFixed(1)} ${units[power]}`;
+}
+function clock(seconds) { return new Date(seconds * 1000).toLocaleTimeString(state.language === "zh" ? "zh-CN" : "en-GB"); }
+function called(device) { return device.index || device.id; }
+function byIndex(one, other) {
+  return called(one).localeCompare(called(other), "en", { numeric: true });
+}
+
+// --- Parts of the page ---------------------------------------------------------------------------------------------
+
+/** One segment for each slot; of many, one for each kind, as wide as its share. */
+function slotBar(counts, label) {
+  const bar = make("span", { class: "slots", role: "img", "aria-label": label });
+  const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+  for (const [kind, count] of Object.entries(counts)) {
+    if (total <= SEGMENTS) for (let n = 0; n < count; n++) bar.append(make("i", { class: kind }));
+    else if (count) {
+      const part = make("i", { class: kind });
+      part.style.flexGrow = count;
+      bar.append(part);
+    }
+  }
+  return bar;
+}
+function countsOf(slots, held, usable, retired = 0) {
+  return { held: Math.min(held, slots), bad: usable ? 0 : slots - Math.min(held, slots), free: usable ? slots - Math.min(held, slots) : 0, retired };
+}
+
+function drawResources(status) {
+  const cards = status.resources.map((resource) => {
+    const registered = resource.phase === "streaming";
+    const { held, free } = resource, bad = resource.slots - resource.healthy;
+    const shown = Math.min(held, resource.slots - free); // a slot that is held may be retired, or unhealthy
+    const said = status.holders_known ? `${held} ${word("held")}, ${free} ${word("free")}, ${bad} ${word("unhealthySlots")}` : `${word("holdersUnknown")}: ${status.holders_problem}`;
+    return make("article", { class: "card" },
+      make("header", {},
+        make("h3", {}, resource.name),
+        make("span", { class: `pill ${registered ? "good" : "warn"}` }, registered ? word("registered") : word("notRegistered")(resource.phase))),
+      make("p", { class: "big" }, status.holders_known ? String(held) : "–", " ", make("small", {}, word("ofSlots")(resource.slots))),
+      slotBar({ held: shown, free, bad: resource.slots - shown - free, retired: resource.retired }, said),
+      make("p", {}, [status.holders_known ? said : "", resource.unit_bytes ? `1 = ${bytes(resource.unit_bytes)}` : "", word("listOf")(bytes(resource.list_bytes), bytes(LIST_LIMIT))].filter(Boolean).join(" · ")),
+      status.holders_known ? null : make("p", {}, said),
+      resource.reason && !registered ? make("p", {}, resource.reason) : null,
+      resource.note ? make("p", {}, resource.note) : null);
+  });
+  $("#resources").replaceChildren(...(cards.length ? cards : [make("p", {}, word("nothing"))]));
+}
+
+function healthOf(device) { return make("span", { class: `health ${device.health}` }, word(device.health)); }
+
+function tile(device) {
+  const usable = device.health === "healthy" || device.health === "suspect";
+  const [first, ...others] = device.holders;
+  const who = first ? `${first.split("/")[1]}${others.length ? ` ${word("more")(others.length)}` : ""}` : "";
+  const said = `${device.held} ${word("held")} / ${device.slots}`;
+  return make("button", {
+    type: "button", class: `tile ${device.health} ${state.picked.has(device.id) ? "picked" : ""}`, "data-device": device.id, onclick: () => showDetail(device.id),
+  },
+    make("span", { class: "name" }, make("b", {}, called(device)), healthOf(device)),
+    make("span", { class: "model" }, [device.model || device.vendor || device.id, bytes(device.memory_bytes)].filter(Boolean).join(" · ")),
+    device.resource ? slotBar(countsOf(device.slots, device.held, usable), said) : make("span", { class: "model" }, word("notOffered")),
+    who ? make("span", { class: "who", title: device.holders.join("\n") }, who) : null,
+    device.cause ? make("span", { class: "cause" }, device.cause) : null);
+}
+
+function drawTiles(devices) {
+  const panels = new Map();
+  for (const device of devices) {
+    const key = device.numa_nodes.length ? word("numa")(device.numa_nodes.join(", ")) : word("noNuma");
+    panels.set(key, [...(panels.get(key) || []), device]);
+  }
+  return make("div", { class: "numa" }, ...[...panels].sort(([one], [other]) => one.localeCompare(other, "en", { numeric: true })).map(([title, own]) =>
+    make("section", { class: "panel", "aria-label": title }, make("h3", {}, title), make("div", { class: "tiles" }, ...own.map(tile)))));
+}
+
+function table(heads, rows, caption) {
+  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))), make("tbody", {}, ...rows)));
+}
+
+function drawTable(devices) {
+  const heads = ["device", "health", "resource", "slots", "holders", "model", "memory", "pci", "id"].map(word);
+  return table(heads, devices.map((device) => make("tr", {},
+    make("th", { scope: "row" }, called(device)),
+    make("td", {}, healthOf(device), device.cause ? make("div", { class: "cause" }, device.cause) : null),
+    make("td", { class: "mono" }, device.resource || word("notOffered")),
+    make("td", {}, `${device.held} / ${device.slots}`),
+    make("td", {}, device.holders.join(", ")),
+    make("td", {}, device.model), make("td", {}, bytes(device.memory_bytes)), make("td", { class: "mono" }, device.pci_address), make("td", { class: "mono" }, device.id))), word("table"));
+}
+
+/** Devices in a row, links as arcs above them; one bar where every pair is joined alike. */
+function drawLinks(devices, links) {
+  if (!links.length) return make("p", {}, devices.length > 64 ? word("tooMany") : word("noLinks"));
+  const step = 96, place = new Map(devices.map((device, n) => [device.id, 60 + n * step]));
+  const known = links.filter(([one, other]) => place.has(one) && place.has(other));
+  const scores = known.map(([, , score]) => score), best = Math.max(...scores);
+  const alike = Math.min(...scores) > 0.95 * best && devices.length > 2 && known.length === (devices.length * (devices.length - 1)) / 2;
+  const width = 120 + (devices.length - 1) * step, tall = alike ? 90 : 20 + 0.75 * ARC * Math.max(...known.map(([one, other]) => Math.abs(place.get(one) - place.get(other))));
+  const parts = [];
+  if (alike) {
+    parts.push(make("rect", { x: 40, y: 30, width: width - 80, height: 12, rx: 6 }), make("text", { x: width / 2, y: 20, class: "soft" }, word("fabric")));
+    for (const x of place.values()) parts.push(make("line", { x1: x, y1: 42, x2: x, y2: tall }));
+  } else {
+    for (const [one, other, score] of known.sort((a, b) => a[2] - b[2])) {
+      const from = place.get(one), to = place.get(other), rise = tall - Math.abs(to - from) * ARC;
+      const lit = state.picked.has(one) && state.picked.has(other);
+      parts.push(make("path", { d: `M${from} ${tall} C${from} ${rise} ${to} ${rise} ${to} ${tall}`, "stroke-width": 1 + (6 * score) / best, class: lit ? "lit" : "" }, make("title", {}, `${one} – ${other}: ${score}`)));
+    }
+  }
+  for (const device of devices) {
+    const x = place.get(device.id);
+    parts.push(make("circle", { cx: x, cy: tall + 24, r: 22, class: device.health }, make("title", {}, device.id)), make("text", { x, y: tall + 29 }, called(device)),
+      make("text", { x, y: tall + 64, class: "soft" }, device.numa_nodes.length ? word("numa")(device.numa_nodes[0]) : ""));
+  }
+  const heads = [word("device"), ...devices.map(called)];
+  const score = new Map(known.flatMap(([one, other, value]) => [[`${one}\n${other}`, value], [`${other}\n${one}`, value]]));
+  const rows = devices.map((one) => make("tr", {}, make("th", { scope: "row" }, called(one)),
+    ...devices.map((other) => make("td", {}, one === other ? "·" : String(score.get(`${one.id}\n${other.id}`) ?? "–")))));
+  return make("div", {}, make("svg", { class: "arcs", viewBox: `0 0 ${width} ${tall + 80}`, role: "img", "aria-label": word("linksOf") }, ...parts), make("p", { class: "legend" }, word("linksOf")), table(heads, rows, word("linksOf")));
+}
+
+function drawDevices(status, links) {
+  const devices = [...status.devices].sort(byIndex);
+  const focused = document.activeElement?.dataset?.device;
+  const drawn = !devices.length ? make("p", {}, word("noDevices")) : state.view === "tiles" ? drawTiles(devices) : state.view === "table" ? drawTable(devices) : drawLinks(devices, links);
+  $("#devices").replaceChildren(drawn);
+  if (focused) $(`[data-device="${CSS.escape(focused)}"]`)?.focus();
+  for (const button of document.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String(button.dataset.view === state.view));
+  const sample = (kind) => make("span", {}, make("span", { class: "slots", "aria-hidden": "true" }, make("i", { class: kind })), word({ held: "held", free: "free", bad: "unhealthySlots" }[kind]));
+  $("#legend").replaceChildren(...(state.view === "tiles" ? ["held", "free", "bad"].map(sample) : []));
+}
+
+function drawFacts(facts) {
+  const list = $("#facts");
+  list.replaceChildren(...[...facts].reverse().map((fact) => {
+    const { seq, at_s, event, ...keys } = fact;
+    const text = Object.entries(keys).filter(([, value]) => value !== "" && value !== null).map(([key, value]) => `${key}=${Array.isArray(value) ? value.join(" ") : value}`).join("  ");
+    return make("li", { class: event }, make("time", { datetime: new Date(at_s * 1000).toISOString() }, clock(at_s)), make("b", {}, event), text);
+  }));
+}
+
+function drawProblems(status) {
+  $("#problems").hidden = !status.problems.length;
+  $("#problems ul").replaceChildren(...status.problems.map((problem) => make("li", {}, problem)));
+}
+
+function drawChoices(status) {
+  const select = $("#resource"), names = status.resources.map((resource) => resource.name);
+  if ([...select.options].map((option) => option.value).join() === names.join()) return;
+  const before = select.value;
+  select.replaceChildren(...names.map((name) => make("option", { value: name }, name)));
+  if (names.includes(before)) select.value = before;
+}
+
+function announce(status) {
+  const changed = status.devices.filter((device) => state.health.has(device.id) && state.health.get(device.id) !== device.health);
+  state.health = new Map(status.devices.map((device) => [device.id, device.health]));
+  if (changed.length) $("#news").textContent = changed.map((device) => word("nowHealth")(called(device), word(device.health))).join(". ");
+}
+
+function showDetail(id) {
+  const device = state.document.status.devices.find((one) => one.id === id);
+  if (!device) return;
+  const facts = [
+    ["health", healthOf(device)], ["cause", device.cause], ["cured", device.cured_by.join(", ")], ["since", device.since_s ? clock(device.since_s) : ""],
+    ["resource", device.resource || word("notOffered")], ["rule", device.rule], ["slots", `${device.held} / ${device.slots}`], ["holders", device.holders.join(", ")],
+    ["id", device.id], ["model", [device.vendor, device.model].filter(Boolean).join(" ")], ["memory", bytes(device.memory_bytes)], ["pci", device.pci_address],
+    ["nodes", device.nodes.join(", ")], ["parent", device.parent || ""], ["backend", device.backend],
+  ].filter(([, value]) => value !== "");
+  const dialog = $("#detail");
+  dialog.replaceChildren(
+    make("h2", { id: "detail-title" }, `${word("device")} ${called(device)}`),
+    make("dl", {}, ...facts.flatMap(([key, value]) => [make("dt", {}, word(key)), make("dd", {}, value)])),
+    make("button", { type: "button", onclick: () => dialog.close() }, word("close")));
+  dialog.showModal();
+}
+
+// --- Everything ----------------------------------------------------------------------------------------------------
+
+function draw() {
+  const dark = document.documentElement.dataset.theme === "dark";
+  document.documentElement.lang = state.language === "zh" ? "zh-CN" : "en";
+  for (const element of document.querySelectorAll("[data-word]")) element.textContent = word(element.dataset.word);
+  for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", word(element.dataset.label));
+  $("#language").textContent = word("language");
+  $("#language").setAttribute("aria-label", word("otherLanguage"));
+  $("#theme").textContent = dark ? word("light") : word("dark");
+  $("#live").textContent = word(state.live);
+  $("#live").className = `pill ${{ live: "good", waiting: "", lost: "bad" }[state.live]}`;
+  if (!state.document) return;
+  const { status, links, facts } = state.document;
+  document.title = `Fairlead: ${status.resources.map((resource) => `${resource.name} ${resource.held}/${resource.slots}`).join(", ") || status.instance}`;
+  $("#about").textContent = word("about")(status);
+  drawProblems(status);
+  drawResources(status);
+  drawDevices(status, links);
+  drawFacts(facts);
+  drawChoices(status);
+}
+
+function receive(text) {
+  state.document = JSON.parse(text);
+  state.live = "live";
+  announce(state.document.status);
+  draw();
+}
+
+async function ask(event) {
+  event.preventDefault();
+  const query = new URLSearchParams({ resource: $("#resource").value, count: $("#count").value });
+  const answer = $("#answer");
+  try {
+    const reply = await (await fetch(tokened(`explain.json?${query}`))).json();
+    if (reply.error) throw new Error(reply.error);
+    const given = reply.devices.filter((device) => device.picked);
+    state.picked = new Set(reply.slots.length >= reply.count ? given.map((device) => device.device) : []);
+    const rows = reply.devices.map((device) => make("tr", {}, make("th", { scope: "row" }, device.index || device.device), make("td", {}, device.picked ? `● ${device.picked}` : "–"), make("td", {}, String(device.score)), make("td", {}, device.why)));
+    answer.replaceChildren(
+      make("p", {}, reply.slots.length && reply.slots.length >= reply.count ? word("wouldGet")(reply.slots.length, given.length) : word("wouldWait")),
+      rows.length ? table([word("device"), word("picked"), word("score"), word("why")], rows, word("why")) : "",
+      ...[reply.assignment?.pod, reply.assignment?.reason, ...reply.notes, reply.fallback].filter(Boolean).map((note) => make("p", {}, note)),
+      reply.left_out.length ? make("p", {}, word("leftOut")(reply.left_out.length)) : "");
+  } catch (error) {
+    state.picked = new Set();
+    answer.replaceChildren(make("p", { class: "cause" }, error.message));
+  }
+  draw();
+}
+
+function start() {
+  state.language = stored("fairlead-language", navigator.language.startsWith("zh") ? "zh" : "en");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  document.documentElement.dataset.theme = stored("fairlead-theme", dark.matches ? "dark" : "light");
+  $("#language").addEventListener("click", () => { state.language = state.language === "zh" ? "en" : "zh"; store("fairlead-language", state.language); draw(); });
+  $("#theme").addEventListener("click", () => {
+    const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    document.documentElement.dataset.theme = theme; store("fairlead-theme", theme); draw();
+  });
+  for (const button of document.querySelectorAll("[data-view]")) button.addEventListener("click", () => { state.view = button.dataset.view; draw(); });
+  for (const link of document.querySelectorAll("[data-tokened]")) link.href = tokened(link.getAttribute("href"));
+  $("#ask").addEventListener("submit", ask);
+  const source = new EventSource(tokened("events"));
+  source.addEventListener("message", (event) => receive(event.data));
+  source.addEventListener("error", () => { state.live = "lost"; draw(); });
+  draw();
+}
+
+start();

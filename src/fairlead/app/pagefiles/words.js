@@ -1,0 +1,43 @@
+// The words of the page, by language. Events and causes are the daemon's own words, and stay as they are.
+"use strict";
+
+const WORDS = {
+  en: {
+    skip: "Skip to the devices", live: "live", waiting: "connecting…", lost: "connection lost, trying again",
+    language: "中文", otherLanguage: "Switch to Chinese", dark: "Dark", light: "Light",
+    problems: "Problems", resources: "Resources", devices: "Devices", view: "View",
+    tiles: "Tiles", table: "Table", links: "Links", whatIf: "What if…", askCount: "a container asked for", askOf: "of", ask: "Ask", events: "Events",
+    about: (s) => `Version ${s.version}, process ${s.pid}, configuration ${s.config}`,
+    nothing: "No resource is offered yet.", noDevices: "No device was found.",
+    registered: "registered", held: "held", free: "free", unhealthySlots: "not usable", retired: "left, may be held", ofSlots: (n) => `of ${n} in use`,
+    holdersUnknown: "The kubelet does not say who holds what", notRegistered: (p) => `not registered: ${p}`,
+    numa: (n) => `NUMA node ${n}`, noNuma: "No NUMA node", notOffered: "not offered", more: (n) => `and ${n} more`,
+    healthy: "✓ healthy", suspect: "! suspect", unhealthy: "✕ unhealthy", probation: "… probation",
+    device: "Device", model: "Model", memory: "Memory", health: "Health", resource: "Resource", slots: "Slots", holders: "Held by", cause: "Cause",
+    since: "Since", pci: "PCI address", nodes: "Device nodes", parent: "Part of", backend: "Backend", rule: "Rule", cured: "Ends with", close: "Close", id: "Id",
+    noLinks: "The backend reports no links between these devices.", tooMany: "Too many devices to draw their links.",
+    fabric: "every device reaches every other one equally well", linksOf: "Links between devices; thicker is better",
+    wouldGet: (n, d) => `It would get ${n} ${n === 1 ? "slot" : "slots"} on ${d} ${d === 1 ? "device" : "devices"}:`,
+    wouldWait: "It would not be admitted: too few slots are free.", score: "Score", why: "Why", picked: "Given", leftOut: (n) => `${n} slots are left out: in use, or not usable.`,
+    listOf: (used, limit) => `list ${used} of ${limit}`, nowHealth: (d, h) => `Device ${d} is now ${h}`,
+  },
+  zh: {
+    skip: "跳到设备", live: "实时", waiting: "正在连接…", lost: "连接已断开，正在重试",
+    language: "English", otherLanguage: "切换到英文", dark: "深色", light: "浅色",
+    problems: "问题", resources: "资源", devices: "设备", view: "视图",
+    tiles: "卡片", table: "表格", links: "互连", whatIf: "假设分配", askCount: "容器申请", askOf: "个", ask: "查询", events: "事件",
+    about: (s) => `版本 ${s.version}，进程 ${s.pid}，配置 ${s.config}`,
+    nothing: "尚未提供任何资源。", noDevices: "未发现设备。",
+    registered: "已注册", held: "已占用", free: "空闲", unhealthySlots: "不可用", retired: "已移除，可能仍被占用", ofSlots: (n) => `/ ${n} 已使用`,
+    holdersUnknown: "kubelet 未说明占用情况", notRegistered: (p) => `未注册：${p}`,
+    numa: (n) => `NUMA 节点 ${n}`, noNuma: "无 NUMA 节点", notOffered: "未提供", more: (n) => `另有 ${n} 个`,
+    healthy: "✓ 健康", suspect: "! 可疑", unhealthy: "✕ 不健康", probation: "… 观察中",
+    device: "设备", model: "型号", memory: "显存", health: "健康", resource: "资源", slots: "槽位", holders: "占用者", cause: "原因",
+    since: "开始时间", pci: "PCI 地址", nodes: "设备节点", parent: "所属设备", backend: "后端", rule: "规则", cured: "恢复条件", close: "关闭", id: "标识",
+    noLinks: "后端没有报告这些设备之间的互连。", tooMany: "设备过多，不绘制互连。",
+    fabric: "任意两个设备之间的互连相同", linksOf: "设备之间的互连，线越粗越好",
+    wouldGet: (n, d) => `将获得 ${d} 个设备上的 ${n} 个槽位：`,
+    wouldWait: "将不被接纳：空闲槽位不足。", score: "评分", why: "理由", picked: "分配", leftOut: (n) => `${n} 个槽位未参与：正在使用或不可用。`,
+    listOf: (used, limit) => `列表 ${used} / ${limit}`, nowHealth: (d, h) => `设备 ${d} 现在：${h}`,
+  },
+};

@@ -1,0 +1,1 @@
+"""AMD's device plugin: its command line, in our words."""

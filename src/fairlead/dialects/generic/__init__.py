@@ -1,0 +1,1 @@
+"""squat's generic-device-plugin: its flags, its config file and its contract."""

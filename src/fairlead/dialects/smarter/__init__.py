@@ -1,0 +1,1 @@
+"""smarter-device-manager: its flags, its config file and its contract."""

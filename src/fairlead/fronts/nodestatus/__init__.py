@@ -1,0 +1,1 @@
+"""The node-status front: amounts without devices behind them, a condition, events and annotations of the node."""

@@ -1,0 +1,1 @@
+"""Tools that know nothing of devices: bounded files, strict decoding, notices, back-off, the clock."""

@@ -1,0 +1,143 @@
+"""Files below a root: of the host, mounted somewhere in a container, or of a directory that a test has made.
+
+Links are followed inside the root, so that no path leads out of it: an absolute link means a file of that root, not one
+of this container. Paths in and out are the root's own. Knows nothing of what is looked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from fairlead.kit import files
+
+LINKS_MAX = 40  # as in the kernel: more is a loop
+NAMES_MAX = 2**16  # that a pattern may lead through
+WILDCARD = re.compile(r"[*?\[]")
+_DIGITS = re.compile(r"(\d+)")
+
+
+class HostRoot:
+    __slots__ = ("_root",)
+
+    def __init__(self, root: str = "/") -> None:
+        self._root = os.path.realpath(root).rstrip("/")
+
+    def follow(self, path: str) -> tuple[str, bool]:
+        """The path without links, and whether all of it is there. Empty for a loop."""
+        steps = [part for part in reversed(path.split("/")) if part]
+        done: list[str] = []
+        there, links = True, 0
+        while steps:
+            part = steps.pop()
+            if part in {".", ".."}:
+                del done[len(done) - (part == "..") :]  # the root's parent is the root
+                continue
+            here = f"{self._root}/{'/'.join([*done, part])}"
+            try:
+                target = os.readlink(here)  # noqa: PTH115 - text
+            except OSError:
+                there = there and os.path.lexists(here)
+                done.append(part)
+                continue
+            links += 1
+            if links > LINKS_MAX:
+                return "", False
+            if target.startswith("/"):
+                done.clear()
+            steps.extend(step for step in reversed(target.split("/")) if step)
+        return "/" + "/".join(done), there
+
+    def real(self, path: str) -> str | None:
+        """The path without links, or None where nothing is."""
+        if (quick := self._asked(path)) is not None:
+            return quick
+        found, there = self.follow(path)
+        return found if there else None
+
+    def _asked(self, path: str) -> str | None:
+        """The same from the kernel, at a tenth of the price. None where links may lead out of the root."""
+        try:
+            fd = os.open(self._root + path, os.O_PATH | os.O_CLOEXEC)  # opens nothing: no device acts
+        except (OSError, ValueError):
+            return None
+        try:
+            found = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - text
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+        inside = found.startswith(f"{self._root}/") and ".." not in path and not found.endswith(" (deleted)")
+        return found[len(self._root) :] if inside else None
+
+    def stat(self, real: str) -> os.stat_result | None:
+        """Of a path without links. Does not follow: a link put there since is not what was meant."""
+        try:
+            return os.lstat(self._root + real)
+        except OSError:
+            return None
+
+    def read(self, path: str, max_bytes: int = files.SMALL_BYTES) -> str | None:
+        """A file's text without blanks around it, or None where it cannot be read."""
+        real = self.real(path)
+        return None if real is None else self.read_at(real, max_bytes)
+
+    def read_at(self, real: str, max_bytes: int = files.SMALL_BYTES) -> str | None:
+        """The same, of a path without links."""
+        try:
+            return files.read_text(self.outside(real), max_bytes, errors="replace").strip()
+        except OSError:
+            return None
+
+    def names(self, directory: str) -> list[str]:
+        """What is in a directory, by name; nothing where it cannot be listed."""
+        real = self.real(directory)  # of a loop, None: without a path it would be the root that is listed
+        return [] if real is None else self.names_at(real)
+
+    def names_at(self, real: str) -> list[str]:
+        """The same, of a path without links."""
+        try:
+            return sorted(os.listdir(self.outside(real)))  # noqa: PTH208 - names are enough
+        except OSError:
+            return []
+
+    def directories_at(self, real: str) -> list[str]:
+        """The directories in one without links, by name; links to directories are none."""
+        try:
+            with os.scandir(self.outside(real)) as found:
+                return sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            return []
+
+    def glob(self, pattern: str) -> list[str]:
+        """The paths that match, numbers in the order of numbers. They may be links; `real` says where to.
+
+        OverflowError for a pattern that leads through too many directories and files.
+        """
+        from fnmatch import filter as matching  # noqa: PLC0415 - few roots are searched, and none with GPUs alone
+
+        found, left = [""], NAMES_MAX
+        *steps, last = [part for part in pattern.split("/") if part]
+        for part in (*steps, last):
+            if not WILDCARD.search(part):
+                found = [f"{path}/{part}" for path in found]
+                continue
+            matches = []
+            for directory in found:
+                names = self.names(directory or "/")
+                left -= len(names)
+                if left < 0:
+                    raise OverflowError(f"{pattern} leads through more than {NAMES_MAX:,} names")
+                shown = names if part[0] == "." else [name for name in names if name[0] != "."]
+                matches += [f"{directory}/{name}" for name in matching(shown, part)]
+            found = matches
+        there = found if WILDCARD.search(last) else [path for path in found if self.real(path) is not None]
+        return sorted(there, key=_natural)
+
+    def outside(self, path: str) -> str:
+        """The path as this process opens it."""
+        return self._root + path
+
+
+def _natural(text: str) -> list[str | int]:
+    return [int(part) if part.isdecimal() else part for part in _DIGITS.split(text)]

@@ -1,0 +1,1 @@
+"""Which slots answer a request that leaves a choice. Pure."""

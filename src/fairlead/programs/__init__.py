@@ -1,0 +1,1 @@
+"""Programs that other systems ship beside their device plugin."""

@@ -1,0 +1,1 @@
+"""The scheduler extender as a program: its start and end, and what it tells Prometheus."""

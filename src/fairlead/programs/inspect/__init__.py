@@ -1,0 +1,1 @@
+"""`kubectl inspect gpushare`: who has how much memory of which GPU."""

@@ -1,0 +1,1 @@
+"""`fairlead amd labels`: AMD's node labeller."""

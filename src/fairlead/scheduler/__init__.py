@@ -1,0 +1,1 @@
+"""The scheduler's side: an extender of kube-scheduler that knows single devices."""

@@ -1,0 +1,1 @@
+"""Machines with AMD GPUs, as trees of files below a root of their own."""

@@ -1,0 +1,196 @@
+"""The page in a real browser: what a person sees, does and hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.testing import Kubelet
+from tests.browser.provision import browser
+from tests.system.rig import PATIENCE_S, Node, running
+from tests.system.webclient import HTTP
+
+pytestmark = pytest.mark.browser
+playwright: Any = pytest.importorskip("playwright.async_api", reason="run: python -m tests.browser.provision")
+
+GPU = "nvidia.com/gpu"
+SHARED = "nvidia.com/gpu.shared"
+CONFIG = HTTP.replace(
+    "  - resource: nvidia.com/gpu",
+    f"  - {{match: {{index: [6, 7]}}, resource: {SHARED}, replicas: 4}}\n  - resource: nvidia.com/gpu",
+)
+LOST = re.compile("EventSource|net::ERR|Failed to load resource")  # what Chromium itself says of a daemon that stops
+
+
+@pytest.fixture
+async def node(kubelet: Kubelet, kubelet_root: Path) -> AsyncIterator[Node]:
+    async with running(kubelet, kubelet_root, CONFIG) as node:
+        await node.ready(GPU, 6)
+        await node.ready(SHARED, 8)
+        await node.until_fact("http")
+        yield node
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Any]:
+    path = browser()
+    if path is None:
+        pytest.skip("no Chromium on this machine: python -m tests.browser.provision")
+    async with playwright.async_playwright() as play:
+        chromium = await play.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        await chromium.close()
+
+
+class Visit:
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        page.set_default_timeout(PATIENCE_S * 1000)
+        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    async def open(self, node: Node) -> None:
+        assert node.daemon.web is not None
+        await self.page.goto(f"http://127.0.0.1:{node.daemon.web.port}/")
+        await self.page.wait_for_selector(".tile, tbody tr")
+
+    async def see(self, text: str) -> None:
+        await self.page.get_by_text(text).first.wait_for()
+
+
+@pytest.fixture
+async def visit(chromium: Any, node: Node) -> AsyncIterator[Visit]:
+    context = await chromium.new_context(viewport={"width": 1360, "height": 900}, locale="en-GB", color_scheme="light")
+    visit = Visit(await context.new_page())
+    await visit.open(node)
+    yield visit
+    assert [complaint for complaint in visit.complaints if not LOST.search(complaint)] == []
+    await context.close()
+
+
+async def test_devices_resources_and_pods_are_on_the_page(visit: Visit, node: Node):
+    await node.kubelet.run_pod("train-llama", {"main": {GPU: 2}})
+    await visit.see("train-llama")
+    assert await visit.page.locator(".tile").count() == 8
+    assert await visit.page.locator("#resources article").count() == 2
+    assert await visit.page.locator(".panel").count() == 2  # one for each NUMA node
+    assert "2 held, 4 free" in await visit.page.locator("#resources article").filter(has_text="2 held").inner_text()
+
+
+async def test_a_fault_shows_with_its_cause_and_is_announced(visit: Visit, node: Node):
+    await node.steer(do="fail", device=node.ids()[2], xid=79)
+    tile = visit.page.locator(f'[data-device="{node.ids()[2]}"]')
+    await tile.get_by_text("xid-79").wait_for()
+    assert "unhealthy" in await tile.inner_text()
+    assert "Device 2 is now" in await visit.page.locator("#news").inner_text()
+    assert await visit.page.locator("#facts li.unhealthy").count() >= 1
+
+
+async def test_what_if_marks_the_devices_that_would_be_given(visit: Visit):
+    await visit.page.fill("#count", "3")
+    await visit.page.select_option("#resource", GPU)
+    await visit.page.click("#ask button")
+    await visit.see("It would get 3 slots on 3 devices:")
+    await visit.page.locator(".tile.picked").nth(2).wait_for()
+    assert await visit.page.locator(".tile.picked").count() == 3
+    await visit.page.fill("#count", "7")
+    await visit.page.click("#ask button")
+    await visit.see("asked to place 7 devices, but only 6 are available")
+    assert await visit.page.locator(".tile.picked").count() == 0
+
+
+async def test_every_view_shows_every_device(visit: Visit):
+    await visit.page.click("[data-view=table]")
+    assert await visit.page.locator("#devices tbody tr").count() == 8
+    await visit.page.click("[data-view=links]")
+    assert await visit.page.locator("svg.arcs circle").count() == 8
+    await visit.see("every device reaches every other one equally well")
+
+
+async def test_the_keyboard_alone_opens_and_closes_a_device(visit: Visit):
+    tile = visit.page.locator(".tile").first
+    await tile.focus()
+    await visit.page.keyboard.press("Enter")
+    dialog = visit.page.locator("dialog[open]")
+    await dialog.wait_for()
+    assert "0000:1b:00.0" in await dialog.inner_text()
+    await visit.page.keyboard.press("Escape")
+    await dialog.wait_for(state="detached")
+
+
+async def test_focus_stays_on_a_device_while_the_page_changes(visit: Visit, node: Node):
+    await visit.page.locator(".tile").nth(4).focus()
+    await node.steer(do="fail", device=node.ids()[0], xid=79)
+    await visit.see("xid-79")
+    focused = await visit.page.evaluate("document.activeElement.dataset.device")
+    assert focused == node.ids()[4]
+
+
+async def test_chinese_and_dark_are_one_click_away_and_remembered(visit: Visit, node: Node):
+    await visit.page.click("#language")
+    await visit.page.click("#theme")
+    await visit.open(node)
+    await visit.see("设备")
+    assert await visit.page.evaluate("document.documentElement.lang") == "zh-CN"
+    assert await visit.page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+async def test_both_languages_have_the_same_words(visit: Visit):
+    keys = await visit.page.evaluate("Object.values(WORDS).map((words) => Object.keys(words).sort().join())")
+    assert len(set(keys)) == 1
+
+
+async def test_a_daemon_that_goes_away_is_said_and_one_that_returns_is_followed(visit: Visit, node: Node):
+    assert node.daemon.web is not None
+    port = node.daemon.web.port
+    await node.stop()
+    await visit.see("connection lost, trying again")
+    node.write(CONFIG.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+    node.start()
+    await node.ready(GPU, 6)
+    await visit.page.locator("#live.good").wait_for()
+
+
+async def test_text_of_others_is_text_and_never_markup(visit: Visit, node: Node):
+    await node.steer(
+        do="fail", device=node.ids()[1], code="odd", kind="transient", message="<img src=x onerror=alert(1)>"
+    )
+    await visit.see("<img src=x")
+    assert await visit.page.locator("img").count() == 1  # the mark of the page
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view", ["tiles", "table", "links"])
+async def test_axe_finds_nothing(chromium: Any, node: Node, view: str, theme: str):
+    await node.steer(do="fail", device=node.ids()[2], xid=79)
+    await node.until_fact("unhealthy")
+    package = importlib.util.find_spec("axe_playwright_python")
+    assert package is not None
+    assert package.origin is not None
+    axe = await asyncio.to_thread((Path(package.origin).parent / "axe.min.js").read_text)
+    context = await chromium.new_context(color_scheme=theme, bypass_csp=True)
+    visit = Visit(await context.new_page())
+    await visit.open(node)
+    await visit.page.click(f"[data-view={view}]")
+    await visit.page.click("#ask button")
+    await visit.see("It would get 1 slot")
+    await visit.page.add_script_tag(content=axe)
+    found = await visit.page.evaluate("axe.run()")
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found["violations"]] == []
+    await context.close()
+
+
+async def test_a_phone_can_read_it(chromium: Any, node: Node):
+    context = await chromium.new_context(viewport={"width": 390, "height": 800})
+    visit = Visit(await context.new_page())
+    await visit.open(node)
+    wider = await visit.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wider <= 0
+    await context.close()

@@ -1,0 +1,126 @@
+"""One daemon takes over from another on a true node: no moment without devices, and no pod that is refused."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.testing.measure import Looks
+from tests.node.cluster import Cluster
+from tests.node.conftest import Measure
+from tests.node.daemon import Fairlead, sim
+from tests.node.nvidia import GPU, Machine, machine, wait_served
+from tests.node.rig.node import start_kubelet, stop_kubelet
+from tests.node.traffic import Traffic
+from tests.nvml import Driver, gpus
+
+RESOURCE = "example.com/upgraded"
+UPGRADES = 20
+IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}  # one in a pod waits to be stopped
+
+
+class Watch(Looks):
+    """How much the kubelet has to give, asked again and again; when it was less, and for how long."""
+
+    def __init__(self, cluster: Cluster, resource: str, count: int) -> None:
+        super().__init__(0.02, "watch")  # the kubelet answers 100 questions a second, and others ask too
+        self._cluster, self._resource, self._count = cluster, resource, count
+        self._before_s = time.monotonic()
+        self.looks = 0
+        self.less_s = 0.0
+
+    def look(self) -> None:
+        count, now_s = len(self._cluster.offered(self._resource)), time.monotonic()
+        self.looks += 1
+        if count < self._count:
+            self.less_s += now_s - self._before_s
+        self._before_s = now_s
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Iterator[Path]:
+    def made() -> Iterator[Path]:
+        for number in range(100):
+            root = tmp_path / str(number)
+            root.mkdir()
+            yield root
+
+    return made()
+
+
+@pytest.fixture
+def eight(cluster: Cluster) -> Iterator[Machine]:
+    with machine(Driver(gpus=gpus("H100", 8))) as made:
+        yield made
+        cluster.remove_pods()  # before the plugin ends
+
+
+def start(root: Path) -> Fairlead:
+    fairlead = Fairlead(root, {**sim(RESOURCE, 8), "takeOver": True})
+    fairlead.run("-m", "fairlead", "run", "--config", str(fairlead.file), env=IN_POD)
+    fairlead.wait_fact("streaming")  # the node may still have the numbers of an earlier test
+    return fairlead
+
+
+def test_twenty_upgrades_in_a_row_refuse_no_pod(cluster: Cluster, roots: Iterator[Path], measure: Measure):
+    serving = start(next(roots))
+    try:
+        cluster.wait_numbers(RESOURCE, 8, 8)
+        tenant = cluster.run_pod("tenant", {RESOURCE: 2})
+        held, instance = cluster.ids(tenant), tenant.container()["containerID"]
+        with Watch(cluster, RESOURCE, 8) as watch, Traffic(cluster, {RESOURCE: 1}, straight=True) as traffic:
+            for _ in range(UPGRADES):
+                new = start(next(roots))
+                new.wait_fact("taken-over")
+                assert serving.end() == 0
+                serving = new
+            traffic.wait_more(2)
+        refused = traffic.refused()
+        print(f"{UPGRADES} upgrades: {traffic.count} pods came, refused: {refused}; {watch.looks} looks")
+        measure(f"{UPGRADES} upgrades: time with fewer devices", watch.less_s)
+        assert refused == []
+        assert watch.less_s == 0.0
+        assert watch.looks > UPGRADES
+        assert (cluster.ids(tenant), tenant.container()["containerID"]) == (held, instance)
+        # The connections that were kept open go with the kubelet that had opened them.
+        stop_kubelet()
+        start_kubelet()
+        cluster.wait_offered(RESOURCE, 8)
+        # As few as it takes: a kubelet that has just started frees nothing of its checkpoint before it knows its pods.
+        assert cluster.ids(cluster.run_pod("after", {RESOURCE: 1}))
+    finally:
+        cluster.remove_pods()
+        serving.end()
+
+
+def test_a_new_daemon_that_is_killed_leaves_the_old_one_serving(cluster: Cluster, roots: Iterator[Path]):
+    old = start(next(roots))
+    try:
+        cluster.wait_numbers(RESOURCE, 8, 8)
+        new = start(next(roots))
+        taken = new.wait_fact("taken-over")
+        new.end(signal.SIGKILL)
+        old.wait_fact("streaming", after=taken)
+        cluster.wait_offered(RESOURCE, 8)
+        assert cluster.ids(cluster.run_pod("after", {RESOURCE: 8}))
+    finally:
+        cluster.remove_pods()
+        old.end()
+
+
+def test_beside_a_restart_of_nvidias_plugin(cluster: Cluster, eight: Machine, measure: Measure):
+    """The same hardware, the same traffic: NVIDIA's is stopped and started, as its DaemonSet does it."""
+    eight.nvidias.start()
+    wait_served(cluster, GPU, 8)
+    with Watch(cluster, GPU, 8) as theirs, Traffic(cluster, {GPU: 1}, straight=True) as traffic:
+        eight.nvidias.end()
+        eight.nvidias.start()
+        cluster.wait_offered(GPU, 8)
+        traffic.wait_more(2)
+    print(f"NVIDIA's: {theirs.less_s:.3f} s with fewer devices, {len(traffic.refused())} of {traffic.count} refused")
+    measure("NVIDIA's plugin restarted: time with fewer devices", theirs.less_s)
+    eight.nvidias.end()
