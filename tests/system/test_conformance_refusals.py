@@ -102,6 +102,7 @@ async def test_without_root_a_plugin_is_played_with_all_the_same():
 
 
 @as_root
+@pytest.mark.xdist_group("private-mount")  # it makes the mount point, and other tests look whether it is gone
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
 async def test_a_root_that_may_not_mount_is_told_so():
     code, line = await refused("--private-mount", "--", "true", before=("setpriv", "--bounding-set=-sys_admin"))

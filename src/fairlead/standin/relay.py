@@ -23,15 +23,19 @@ class Relay:
         self._connections: dict[asyncio.Task[None], socket.socket] = {}
 
     def start(self) -> None:
-        """Make the file. It is listened to before it is seen under its name, and stays when the relay is closed."""
-        unseen = self._inner.with_name(f"{self._inner.name}r")
+        """Make the file. It is listened to before it is seen under its name, and stays when the relay is closed.
+
+        The other name stays too: to remove it would change the file's times, and a plugin that looks at the times to
+        tell one kubelet.sock from the next would take it for another file.
+        """
+        unseen = self._inner.with_name(f".{self._path.parent.name}")
+        self._path.unlink(missing_ok=True)
+        unseen.unlink(missing_ok=True)
         self._listener = listener = socket.socket(socket.AF_UNIX)
         listener.setblocking(False)
         listener.bind(str(unseen))
         listener.listen(128)
-        self._path.unlink(missing_ok=True)
         os.link(unseen, self._path)
-        unseen.unlink()
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     async def close(self) -> None:

@@ -1,6 +1,7 @@
 """What a restart of the kubelet keeps, and what it takes away."""
 
 import errno
+import os
 import socket
 from pathlib import Path
 
@@ -50,6 +51,30 @@ async def test_a_restart_makes_a_new_socket_file(kubelet: Kubelet, plugin: Sampl
     await kubelet.restart()
     assert (kubelet.plugin_dir / "kubelet.sock").stat().st_ctime_ns != before
     assert not plugin.path.exists()
+
+
+async def test_the_socket_file_is_the_same_from_the_moment_it_is_seen_until_the_next_start(
+    kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin may look at it at any moment, and takes a changed file for another kubelet."""
+    seen: list[tuple[int, int]] = []
+    link = os.link
+
+    def look(path: Path) -> None:
+        found = path.stat()
+        seen.append((found.st_ino, found.st_ctime_ns))
+
+    def link_and_look(source: Path, target: Path) -> None:
+        link(source, target)
+        look(target)
+
+    monkeypatch.setattr(os, "link", link_and_look)
+    async with Kubelet(kubelet_root) as kubelet:
+        look(kubelet.plugin_dir / "kubelet.sock")
+    look(kubelet.plugin_dir / "kubelet.sock")
+    plugins = [each for each in seen if each[0] == seen[-1][0]]
+    assert len(plugins) == 3
+    assert len(set(plugins)) == 1
 
 
 async def test_a_stopped_kubelet_leaves_its_socket_behind(kubelet_root: Path) -> None:
