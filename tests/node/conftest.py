@@ -133,6 +133,18 @@ def measure() -> Measure:
     return note
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker hands over what it measured: only the controller prints."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["measured"] = _measured
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    for what, times in getattr(node, "workeroutput", {}).get("measured", {}).items():
+        _measured.setdefault(what, []).extend(times)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _measured:
         terminalreporter.section("times on the node (the kubelet reports to the API server once a second)")

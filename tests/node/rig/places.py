@@ -1,6 +1,7 @@
 """Where the node keeps its things, what it is called and which ports it listens on. All on loopback, all its own.
 
-NODE_STATE names another state directory. Nodes with different ones run side by side: every name comes from it.
+NODE_STATE names another state directory. Nodes with different ones run side by side: every name comes from it. Each
+worker of pytest has a node of its own.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pathlib import Path
 
 NODE = "fairlead-node"
 USUAL = Path("/var/lib/fairlead-node")
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 # Short, because a socket's path may have 107 bytes.
-STATE = Path(os.environ.get("NODE_STATE") or USUAL).resolve()
+STATE = Path(os.environ.get("NODE_STATE") or f"{USUAL}{_WORKER and '-'}{_WORKER}").resolve()
 _KEY = zlib.crc32(str(STATE).encode())
 NAME = NODE if STATE == USUAL else f"{NODE}-{_KEY:08x}"  # of the cgroup, the network and the lock
 LOCK = Path("/run/lock") / NAME  # stays: removing it would let two hold it
