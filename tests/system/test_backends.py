@@ -29,7 +29,7 @@ RULES = [
     {"match": {"backend": name}, "resource": resource}
     for name, resource in (("sim", SIM), ("files", FILE), ("bad", BAD))
 ]
-HEALTH = {"probeInterval": "20ms", "hold": "20ms", "probation": "20ms", "cleanProbes": 1, "probeDeadline": "1s"}
+HEALTH = {"probeInterval": "20ms", "hold": "20ms", "probation": "20ms", "cleanProbes": 1, "probeDeadline": "20s"}
 TWO = {"devices": [{"count": 2, "vendor": "acme"}]}
 
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import zlib
 from pathlib import Path
 
 _CHUNK_BYTES = 65536
@@ -28,7 +29,7 @@ class Relay:
         The other name stays too: to remove it would change the file's times, and a plugin that looks at the times to
         tell one kubelet.sock from the next would take it for another file.
         """
-        unseen = self._inner.with_name(f".{self._path.parent.name}")
+        unseen = self._inner.with_name(f".{zlib.crc32(os.fsencode(self._path)):x}")
         self._path.unlink(missing_ok=True)
         unseen.unlink(missing_ok=True)
         self._listener = listener = socket.socket(socket.AF_UNIX)

@@ -107,7 +107,7 @@ class Kubelet:
         return sorted(path.name for path in self.plugins.glob("*.sock") if path.name != "kubelet.sock")
 
     async def serve(self) -> None:
-        scratch = self.plugins / ".registration"
+        scratch = self.plugins.with_name(".registration")
         self._socket = Socket(self.plugins / "kubelet.sock", scratch, registration_service(self._register))
         await self._socket.start()
 
