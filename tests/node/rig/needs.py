@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ PACKAGES = {
     "containernetworking-plugins": Path("/usr/lib/cni/ptp"),
     "busybox-static": Path("/bin/busybox"),
 }
+INSTALLING = Path("/run/lock/fairlead-node-install")  # stays: removing it would let two hold it
 TOOLS = ("ip", "openssl", "mount", "unshare", "nsenter")
 HIERARCHIES = ("cpu", "cpuacct", "cpuset", "memory")  # what a kubelet asks of cgroup v1
 
@@ -45,9 +47,16 @@ def check() -> None:
 
 
 def install() -> None:
-    absent = _absent()
-    if not absent:
+    """One node at a time: another one may be starting beside this one."""
+    if not _absent():
         return
+    with INSTALLING.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if absent := _absent():
+            _install(absent)
+
+
+def _install(absent: list[str]) -> None:
     with step(f"installing {', '.join(absent)}"):
         env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-qy", "--no-install-recommends", *absent]):
