@@ -142,6 +142,7 @@ CASES: dict[str, Case] = {
         counter("fairlead_assignments_total", 1, **GPU, result="wrong"), 12, {**NODE, **GPU}
     ),
     "FairleadSlotsHeldTwice": Case(gauge("fairlead_slots_held_twice", 0, 2), 12, NODE),
+    "FairleadAuditDifference": Case(gauge("fairlead_audit_differences", 0, 1, kind="ghost-use"), 16, NODE),
     "FairleadHoldersUnknown": Case(gauge("fairlead_holders_known", 1, 0), 26, NODE),
     "FairleadHoldersOmitted": Case(gauge("fairlead_slot_holders_omitted", 0, 5), 26, NODE),
     "FairleadSchedulerNotReady": Case(gauge("fairlead_scheduler_ready", 1, 0), 16, NODE),

@@ -23,7 +23,7 @@ async def until_problem(at: Desk, words: str) -> str:
 async def test_an_api_server_that_is_away_ends_in_a_reason_and_comes_back(kubelet: Kubelet, kubelet_root: Path):
     async with desk(GPUSHARE, kubelet, kubelet_root) as at:
         await at.server.stop()
-        pods = at.node.daemon._cluster.assigner.pods  # type: ignore[union-attr]  # it runs
+        pods = at.node.daemon.cluster.assigner.pods  # type: ignore[union-attr]  # it runs
         async with asyncio.timeout(20):
             async for now in pods.latest.follow():
                 if now.problem:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fairlead.fronts.nodestatus.annotations import NodeAnnotations
     from fairlead.fronts.nodestatus.condition import NodeCondition
     from fairlead.fronts.nodestatus.events import NodeEvents
+    from fairlead.policy.scheduled.explain import Explanation
 
 RETRY_S = 5.0
 STEADY_S = 10.0  # a part that has run for so long works again
@@ -135,6 +136,10 @@ class ClusterSide:
 
     def actual_devices(self) -> Mapping[tuple[ResourceName, SlotId], DeviceId]:
         return self.assigner.actual_devices() if self.assigner is not None else {}
+
+    def explain(self, resource: Resource, amount: int) -> Explanation | None:
+        """Which pod a request would be for, where a scheduler chooses the devices."""
+        return self.assigner.explain(resource.name, amount) if self.assigner is not None else None
 
     async def knock(self) -> None:
         """Looks whether a silent server still answers. It is waited for shortly, and goes on."""

@@ -36,16 +36,15 @@ from fairlead.kit.clock import SystemClock
 from fairlead.model.edits import Grant
 from fairlead.model.errors import FairleadError
 from fairlead.model.holdings import Holdings, Unknown
-from fairlead.model.names import DeviceId, ResourceName, SlotId, socket_name
+from fairlead.model.names import socket_name
 from fairlead.model.ports import Backend, Clock
 from fairlead.model.resource import Resource
 from fairlead.observe.journal import Journal
 
 if TYPE_CHECKING:
+    from fairlead.app.audit import Auditor
     from fairlead.app.clusterside import ClusterSide
     from fairlead.app.web import Web
-    from fairlead.engine.allocator import Chosen
-    from fairlead.policy.scheduled.explain import Explanation
 
 PATIENCE_S = 5.0  # for backends that have not answered yet, while others have devices to offer
 LEAVE_S = 2.0  # for an endpoint to give its resource up
@@ -91,11 +90,12 @@ class Daemon:
         self._ready = self.spoken = False  # spoken: every backend has scanned once
         self.in_pod = self.superseded = False  # superseded: another daemon has taken over, and may still fail
         self._failure: FairleadError | None = None
-        self._cluster: ClusterSide | None = None
+        self.cluster: ClusterSide | None = None
         self._cluster_task: asyncio.Task[None] | None = None
         self._started_with = loaded.config
         self.tasks = Tasks(self.journal.record, self.problems.note)
 
+        self.auditor: Auditor | None = None  # once an audit was asked for
         self.web: Web | None = None
         if loaded.config.http.listen:
             from fairlead.app.web import Web  # noqa: PLC0415 - off by default
@@ -113,7 +113,7 @@ class Daemon:
             self.holders,
             on_change=self.refresh,
             on_health=self.refresh_health,
-            on_fault=lambda cause: self._cluster and self._cluster.fault(cause),
+            on_fault=lambda cause: self.cluster and self.cluster.fault(cause),
         )
         self.entry = Entry(self)
         self._watch = SocketWatch(self.directory, self.clock)
@@ -122,8 +122,8 @@ class Daemon:
                 lambda: self.engine.sources.editing,
                 self.journal.record,
                 self._granted,
-                self._chosen,
-                self._node_env,
+                lambda: self.cluster.assigner if self.cluster is not None else None,
+                lambda resource: self.cluster.env(resource) if self.cluster is not None else {},
                 recent=RecentGrants(self.clock),
             ),
             EndpointContext(
@@ -179,6 +179,8 @@ class Daemon:
             self.tasks.spawn("first-scan", self._await_first_scan())
             self.tasks.spawn("holders", self.holders.follow(self.engine.listing, self.refresh, self.supervisor.repeat))
             self._start_cluster(cluster)
+            if self.loaded.config.audit.interval:
+                self.tasks.spawn("audit", self.audit().run())
             if self._reload is not None and self._config.watches():
                 self.tasks.spawn("config", self._config.run(self.reload, self.problems.note))
             await self.stopped.wait()
@@ -197,6 +199,8 @@ class Daemon:
         await self._reloads.stop()
         await self.tasks.end(self.engine.sources.stop())
         self.holders.close()
+        if self.auditor is not None:
+            self.auditor.close()
         await self.entry.leave()
 
     # --- From devices to resources --------------------------------------------------------------------------------
@@ -272,11 +276,20 @@ class Daemon:
         self.holders.wake()
 
     def _tell_cluster(self) -> None:
-        if self._cluster is not None:
+        if self.cluster is not None:
             engine = self.engine
-            self._cluster.tell(self.loaded, engine.inventory, engine.conditions, engine.resources)
+            self.cluster.tell(self.loaded, engine.inventory, engine.conditions, engine.resources)
+
+    def audit(self) -> Auditor:
+        if self.auditor is None:
+            from fairlead.app.audit import Auditor  # noqa: PLC0415 - off by default
+
+            self.auditor = Auditor(self)
+        return self.auditor
 
     def _granted(self, resource: Resource, grant: Grant) -> None:
+        if self.auditor is not None:
+            self.auditor.granted(resource.name, grant.slots)
         if self.engine.granted(resource, grant):
             self.settle()
 
@@ -290,7 +303,7 @@ class Daemon:
 
     async def leave_cluster(self) -> None:
         """The daemon that took over speaks for this node now."""
-        self._cluster = None
+        self.cluster = None
         if (task := self._cluster_task) is not None:
             await self.tasks.end_one(task)
 
@@ -307,40 +320,23 @@ class Daemon:
 
     def _open_cluster(self, loaded: Loaded) -> ClusterSide | None:
         if not needs_cluster(loaded.config):
-            return self._cluster
-        if self._cluster is not None:
-            self._cluster.open(loaded)
-            return self._cluster
+            return self.cluster
+        if self.cluster is not None:
+            self.cluster.open(loaded)
+            return self.cluster
         from fairlead.app.clusterside import ClusterSide  # noqa: PLC0415 - what speaks to a cluster costs megabytes
 
         return ClusterSide(loaded, self.clock, self.journal.record, self.problems.note, self._ask_holders)
 
     def _start_cluster(self, cluster: ClusterSide | None) -> None:
-        if cluster is not None and self._cluster is None and not self.superseded:
-            self._cluster = cluster
+        if cluster is not None and self.cluster is None and not self.superseded:
+            self.cluster = cluster
             self._cluster_task = self.tasks.spawn("cluster", cluster.run())
 
     async def knock(self) -> None:
         """Looks whether the API server answers, before its silence is reported as health."""
-        if self._cluster is not None:
-            await self._cluster.knock()
-
-    def api_server_answers(self) -> bool | None:
-        return self._cluster.answers if self._cluster is not None else None
-
-    def _chosen(self) -> Chosen | None:
-        return self._cluster.assigner if self._cluster is not None else None
-
-    def _node_env(self, resource: Resource) -> Mapping[str, str]:
-        return self._cluster.env(resource) if self._cluster is not None else {}
-
-    def explain_request(self, resource: Resource, amount: int) -> Explanation | None:
-        """Which pod a request would be for, where a scheduler chooses the devices."""
-        assigner = self._cluster.assigner if self._cluster is not None else None
-        return assigner.explain(resource.name, amount) if assigner is not None else None
-
-    def elsewhere(self) -> Mapping[tuple[ResourceName, SlotId], DeviceId]:
-        return self._cluster.actual_devices() if self._cluster is not None else {}
+        if self.cluster is not None:
+            await self.cluster.knock()
 
     async def _ask_holders(self, timeout_s: float) -> Holdings | Unknown:
         await self.read_holders(timeout_s)

@@ -27,6 +27,7 @@ from fairlead.observe.control import Control
 from fairlead.observe.explanation import Explanation, explain, pick_resource
 from fairlead.observe.journal import row_of
 from fairlead.observe.status import Status, cordon_status, make_status
+from fairlead.policy.audit import Report
 from fairlead.policy.cordon import make_cordon
 from fairlead.wire.rpc import Peer
 
@@ -47,6 +48,7 @@ class Questions:
     def control(self, path: Path) -> Control:
         handlers = {
             "status": self.status,
+            "audit": self.audit,
             "explain": self.explain,
             "journal": self.journal,
             "clear": self.clear,
@@ -73,11 +75,15 @@ class Questions:
         await self._daemon.knock()
         return partial(make_status, take_snapshot(self._daemon, await self.holders()))
 
+    async def audit(self, _request: Mapping[str, Any], _peer: Peer) -> Report:
+        return await self._daemon.audit().look()
+
     async def explain(self, request: Mapping[str, Any], _peer: Peer) -> Callable[[], Explanation]:
         name, count = str(request.get("resource", "")), int(request.get("count", 1))
         holdings = await self.holders()
         resource = pick_resource([each.resource for each in self._daemon.supervisor.endpoints.values()], name)
-        scheduled = self._daemon.explain_request(resource, count)
+        cluster = self._daemon.cluster
+        scheduled = cluster.explain(resource, count) if cluster is not None else None
         return partial(explain, resource, self._daemon.engine.conditions, count, holdings, scheduled)
 
     async def journal(self, request: Mapping[str, Any], _peer: Peer) -> Any:

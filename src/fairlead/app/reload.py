@@ -125,6 +125,7 @@ def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
         "kubelet.socket": (old.kubelet.socket, new.kubelet.socket),
         "kubelet.socketName": (old.kubelet.socket_name, new.kubelet.socket_name),
         "kubelet.watcherDirectory": (old.kubelet.watcher_directory, new.kubelet.watcher_directory),
+        "audit": (old.audit, new.audit),
         "cluster": (old.cluster, new.cluster),
         "http": (old.http, new.http),
         "status.socket": (old.status.socket, new.status.socket),

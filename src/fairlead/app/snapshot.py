@@ -36,7 +36,7 @@ def take_snapshot(daemon: Daemon, holdings: Holdings | Unknown) -> Snapshot:
         conditions=daemon.engine.conditions,
         offering=daemon.engine.listing.offering,
         endpoints=tuple((each.resource, _facts(each)) for each in daemon.supervisor.endpoints.values()),
-        elsewhere=daemon.elsewhere(),
+        elsewhere=daemon.cluster.actual_devices() if daemon.cluster is not None else {},
         cordons=tuple(daemon.engine.cordons.by_device.values()),
         problems=tuple(_problems(daemon)),
     )

@@ -12,6 +12,7 @@ from msgspec import to_builtins
 
 from fairlead._version import __version__
 from fairlead.cli import dialects
+from fairlead.cli.audit import audit
 from fairlead.cli.config import config as config_group
 from fairlead.cli.cordon import cordon, uncordon
 from fairlead.cli.doctor import doctor
@@ -57,7 +58,7 @@ cli.add_command(node)
 cli.add_command(scheduler)
 for packed in (inspect, simulate, why):
     cli.add_command(packed)
-for care in (cordon, journal, uncordon):
+for care in (audit, cordon, journal, uncordon):
     cli.add_command(care)
 for dialect in dialects.commands():
     cli.add_command(dialect)

@@ -7,28 +7,26 @@ import os
 import platform
 import sys
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.draw import paint, table
+from fairlead.cli.draw import lacking, paint, wrapped
 from fairlead.cli.node import where_options
 from fairlead.cli.options import json_option, load_config, print_answer, socket_option
 from fairlead.config.settings import DEFAULT_CONFIG, environment, overrides
 from fairlead.model.errors import FairleadError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from fairlead.config.load import Loaded
     from fairlead.observe.plan import Plan
     from fairlead.programs.doctor.facts import DaemonFacts, Missing
-    from fairlead.programs.doctor.findings import Finding, NotLookedAt, Report
+    from fairlead.programs.doctor.findings import Finding, Report
     from fairlead.programs.doctor.gather import Own, Reach
 
 FOUND = 1  # exit code
-WIDTH = 100
 REFUSALS = 1000  # facts of the journal that are looked at: all that a daemon keeps
 STYLES = {"error": "bad", "warning": "warn", "note": "accent"}
 
@@ -159,27 +157,10 @@ def draw(report: Report) -> str:
     head = f"{report.looked_at} of {total} checks: {found or 'nothing found'}"
     if report.not_looked_at:
         head += f"; {len(report.not_looked_at)} not looked at"
-    return "\n\n".join([paint(head, "bold"), *map(_finding, report.findings), *_lacking(report.not_looked_at)])
+    missing = lacking([(row.code, row.lacks) for row in report.not_looked_at])
+    return "\n\n".join([paint(head, "bold"), *map(_finding, report.findings), *missing])
 
 
 def _finding(one: Finding) -> str:
     head = f"{paint(f'{one.code} {one.severity}', STYLES[one.severity])}  {paint(one.title, 'bold')}"
-    return "\n".join([head, *_wrapped("seen", one.seen), *_wrapped("why", one.why), f"  cure  {one.cure}"])
-
-
-def _wrapped(name: str, text: str) -> list[str]:
-    lines = wrap(text, WIDTH - 8, break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"  {name:<4}  {lines[0]}", *(f"        {line}" for line in lines[1:])]
-
-
-def _lacking(rows: Sequence[NotLookedAt]) -> list[str]:
-    """Grouped by what they lack: one socket or one mount is often the reason for many."""
-    groups: dict[str, list[str]] = {}
-    for row in rows:
-        groups.setdefault(row.lacks, []).append(row.code)
-    shown: list[tuple[str, str]] = []
-    for lacks, codes in groups.items():
-        left, right = wrap(" ".join(codes), 23), wrap(lacks, WIDTH - 25, break_on_hyphens=False)
-        height = max(len(left), len(right))
-        shown += zip([*left, *[""] * (height - len(left))], [*right, *[""] * (height - len(right))], strict=True)
-    return [table(["NOT LOOKED AT", "LACKS"], shown)] if shown else []
+    return "\n".join([head, *wrapped("seen", one.seen), *wrapped("why", one.why), f"  cure  {one.cure}"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
 
 from fairlead.kit.text import printable
 
@@ -16,6 +17,7 @@ STYLES: Mapping[str, str] = {
     "bad": "31",
     "accent": "36",
 }
+WIDTH = 100  # of a text in lines
 CELL_MAX = 200  # a model or an attribute may be of any length
 HEALTH_STYLE: Mapping[str, str] = {"healthy": "good", "suspect": "warn", "probation": "warn", "unhealthy": "bad"}
 PHASE_STYLE: Mapping[str, str] = {"streaming": "good", "backoff": "bad", "stopped": "bad"}
@@ -98,3 +100,22 @@ def memory(number: int) -> str:
 
 def short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def wrapped(name: str, text: str) -> list[str]:
+    """A text under its name, in lines that a terminal holds."""
+    lines = wrap(text, WIDTH - 8, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"  {name:<4}  {lines[0]}", *(f"        {line}" for line in lines[1:])]
+
+
+def lacking(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """What was not looked at, by name and by what it lacks: one socket or one mount is often the reason for many."""
+    groups: dict[str, list[str]] = {}
+    for name, lacks in rows:
+        groups.setdefault(lacks, []).append(name)
+    shown: list[tuple[str, str]] = []
+    for lacks, names in groups.items():
+        left, right = wrap(" ".join(names), 23, break_on_hyphens=False), wrap(lacks, WIDTH - 25, break_on_hyphens=False)
+        height = max(len(left), len(right))
+        shown += zip([*left, *[""] * (height - len(left))], [*right, *[""] * (height - len(right))], strict=True)
+    return [table(["NOT LOOKED AT", "LACKS"], shown)] if shown else []

@@ -224,6 +224,27 @@ class WatchdogSpec(Spec, frozen=True):
     )
 
 
+class ForeignUse(enum.StrEnum):
+    IGNORE = "ignore"
+    WARN = "warn"
+    HOLD = "hold"
+
+
+class AuditSpec(Spec, frozen=True):
+    """What compares grants, the kubelet's view and the processes of the host. See the guide on the audit."""
+
+    interval: Annotated[Seconds, doc("Time between two looks. 0: only when `fairlead audit` asks for one.", "1m")] = (
+        seconds(0)
+    )
+    foreign_use: Annotated[
+        ForeignUse,
+        doc(
+            "A process that has a device open without holding it. ignore: it is no difference; warn: it is reported; "
+            "hold: the device is kept from new pods meanwhile, too."
+        ),
+    ] = ForeignUse.WARN
+
+
 class LogFormat(enum.StrEnum):
     TEXT = "text"
     JSON = "json"
@@ -261,6 +282,9 @@ class Config(Spec, frozen=True):
     status: Annotated[StatusSpec, doc("The daemon's own socket.")] = field(default_factory=StatusSpec)
     http: Annotated[HttpSpec, doc("Probes, metrics and a page over HTTP.")] = field(default_factory=HttpSpec)
     watchdog: Annotated[WatchdogSpec, doc("What sees an event loop that hangs.")] = field(default_factory=WatchdogSpec)
+    audit: Annotated[AuditSpec, doc("Comparing grants, the kubelet's view and processes.")] = field(
+        default_factory=AuditSpec
+    )
     log: Annotated[LogSpec, doc("What the daemon writes to standard error.")] = field(default_factory=LogSpec)
     take_over: Annotated[
         bool,

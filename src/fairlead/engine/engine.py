@@ -19,9 +19,9 @@ from fairlead.engine.unitfile import UnitFiles, boot_id
 from fairlead.engine.unitreport import UnitReport
 from fairlead.engine.units import Units
 from fairlead.model.edits import Grant
-from fairlead.model.health import Cause
+from fairlead.model.health import Cause, Condition
 from fairlead.model.inventory import ALL_HEALTHY, EMPTY, Findings
-from fairlead.model.names import ResourceName, SlotId
+from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.ports import Clock, Record
 from fairlead.model.resource import Resource, Slot
 from fairlead.policy.cordon import apply_cordons
@@ -73,6 +73,7 @@ class Engine:
         self.listing = Listing(Units(UnitFiles(directory), holders.on_disk, holders.listed))
         self._unit_report = UnitReport(record)
         self.cordons = Cordons(clock, record, note, on_health)
+        self.held_back: Mapping[DeviceId, Condition] = {}  # usable, and kept from new pods for now; see `app.audit`
 
     def read_units(self) -> None:
         """The units that an earlier daemon offered."""
@@ -117,7 +118,8 @@ class Engine:
 
     def settle_health(self) -> None:
         found = conditions_of(self.sources.speaking.values(), self.inventory)
-        self.conditions = apply_cordons(found, self.inventory.devices, self.cordons.conditions)
+        cordoned = {**self.held_back, **self.cordons.conditions}
+        self.conditions = apply_cordons(found, self.inventory.devices, cordoned)
 
     def settle(self, rules: tuple[Rule, ...]) -> None:
         """What the rules make of the devices that are there now, and what must stay listed."""

@@ -31,8 +31,21 @@ class Checkpoint(Struct, frozen=True):
         return listed is not None and slot not in listed and slot not in self.held.get(resource, frozenset())
 
 
+class ContainerEntry(Struct, frozen=True):
+    """What the kubelet gave to a container, and the plugin's answer as it keeps it."""
+
+    pod_uid: str
+    container: str
+    resource: ResourceName
+    slots: frozenset[SlotId]
+    answer: bytes = b""
+
+
 class _Entry(Struct, rename="pascal"):
     resource_name: str
+    container_name: str = ""
+    pod_uid: str = msgspec.field(name="PodUID", default="")
+    alloc_resp: bytes | None = None
     device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
 
 
@@ -60,7 +73,7 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
 
 def load_checkpoint(directory: Path) -> Checkpoint:
     """The same. OSError or ValueError with what is wrong with the file."""
-    data = msgspec.json.decode(files.read_bytes(directory / NAME, MAX_BYTES), type=_File).data
+    data = _read(directory)
     held: dict[ResourceName, set[SlotId]] = {}
     for entry in data.pod_device_entries or ():
         mine = held.setdefault(ResourceName(entry.resource_name), set())
@@ -69,3 +82,21 @@ def load_checkpoint(directory: Path) -> Checkpoint:
         ResourceName(name): frozenset(map(SlotId, ids or ())) for name, ids in (data.registered_devices or {}).items()
     }
     return Checkpoint(listed, {name: frozenset(slots) for name, slots in held.items()})
+
+
+def load_entries(directory: Path, most: int) -> list[ContainerEntry]:
+    """The containers, `most` at the most. Blocks on the file; OSError or ValueError with what is wrong with it."""
+    return [
+        ContainerEntry(
+            entry.pod_uid,
+            entry.container_name,
+            ResourceName(entry.resource_name),
+            frozenset(SlotId(slot) for ids in (entry.device_ids or {}).values() for slot in ids or ()),
+            entry.alloc_resp or b"",
+        )
+        for entry in (_read(directory).pod_device_entries or ())[:most]
+    ]
+
+
+def _read(directory: Path) -> _Data:
+    return msgspec.json.decode(files.read_bytes(directory / NAME, MAX_BYTES), type=_File).data

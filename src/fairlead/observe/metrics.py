@@ -71,6 +71,12 @@ def _render_process(page: Exposition, status: Status, totals: Totals, own: Own) 
             totals.first_list_s - status.started_s,
         )
     page.family(
+        "fairlead_audit_differences",
+        "gauge",
+        "Differences between grants, the kubelet's view and processes, by kind. Left out until an audit was made.",
+        [([("kind", kind)], count) for kind, count in (own.differences or {}).items()],
+    )
+    page.family(
         "fairlead_api_server_answers",
         "gauge",
         "Whether the API server answered the last request, if only with a refusal. Left out where it is not asked.",

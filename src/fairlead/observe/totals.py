@@ -103,6 +103,7 @@ class Own(Struct, frozen=True, kw_only=True):
     refused: tuple[str, ...] = ()  # resources whose list is too large for the kubelet
     scan_interval_s: float = 60.0
     api_server_answers: bool | None = None  # None: it was not asked
+    differences: Mapping[str, int] | None = None  # of the last audit, by kind; None: there was none
     node: str = ""  # the name of this node in the cluster, where it is known
     config_hash: str
     config_problem: str

@@ -18,7 +18,7 @@ CRASH_BACKOFF_MAX_S = 60.0
 
 class Supervisor:
     def __init__(self, allocator: Allocator, context: EndpointContext) -> None:
-        self._allocator = allocator
+        self.allocator = allocator
         self._context = context
         self._endpoints: dict[ResourceName, Endpoint] = {}
         self._tasks: dict[ResourceName, asyncio.Task[None]] = {}
@@ -72,7 +72,7 @@ class Supervisor:
     def _add(self, resource: Resource, conditions: Conditions) -> None:
         name = resource.name
         try:
-            endpoint = Endpoint(resource, conditions, self._allocator, self._context)
+            endpoint = Endpoint(resource, conditions, self.allocator, self._context)
         except Oversize as error:
             if self.refused.get(name) != str(error):
                 self.refused[name] = str(error)

@@ -9,8 +9,9 @@ import pytest
 from tests.unit.programs.doctor.tree import PCI, Tree
 
 from fairlead.backends.nvidia.hostnodes import NodeFacts
+from fairlead.kit import processes
 from fairlead.programs.doctor.facts import Inotify, Missing, Node, PciDevice, SpecialHost, Xid
-from fairlead.programs.doctor.gather import host, processes
+from fairlead.programs.doctor.gather import host
 from fairlead.programs.doctor.gather.processes import read_processes
 
 
