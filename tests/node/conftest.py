@@ -28,6 +28,8 @@ from tests.node.rig.steps import NodeMissingError
 
 Measure = Callable[[str, float], None]
 LIMIT_S = 1800 if os.environ.get("NODE_TEST_FULL") else 300
+# Bursts of pods, by which a kubelet is judged: they keep the machine busy by themselves.
+ALONE = {"assign", "assign_outage", "differential", "endings", "memory", "metrics", "scheduler", "upgrade"}
 _measured: dict[str, list[float]] = {}
 
 
@@ -35,6 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/node/" in item.path.as_posix():
             item.add_marker(pytest.mark.node)
+            if item.path.stem.removeprefix("test_") in ALONE:
+                item.add_marker(pytest.mark.alone)
             # For the test alone: the first one also waits until the node is built and up.
             item.add_marker(pytest.mark.timeout(LIMIT_S, func_only=True))
 
@@ -88,8 +92,9 @@ def cluster(node: None) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def image(node: None, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image that users deploy, known to the node by this name. Built once."""
-    load(runtime.make(tmp_path_factory.mktemp("image")))
+    """The image that users deploy, known to the node by this name. Built once for all workers."""
+    base = tmp_path_factory.getbasetemp()
+    load(runtime.make((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "fairlead-image"))
     return runtime.NAME
 
 

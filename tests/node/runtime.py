@@ -5,6 +5,7 @@ There is one way only. Where the image cannot be built, the tests that need it f
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 from deploy import archive, image, rootfs
@@ -21,10 +22,16 @@ PACKAGES = rootfs.PACKAGES
 
 
 def make(work: Path) -> Image:
-    """Its layers and its config as they were built, under the node's name for it."""
-    provision.install()
+    """Its layers and its config as they were built, under the node's name for it. Built once in a directory."""
+    work.mkdir(exist_ok=True)
+    ready = work / "ready"
     try:
-        built = archive.read(image.build(work / "image").archive)
+        with (work / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not ready.exists():
+                provision.install()
+                ready.symlink_to(image.build(work / "image").archive)
+        built = archive.read(ready)
     except (image.CannotBuild, PartMissing, archive.BadArchive) as error:
         raise NodeFailedError(f"the image cannot be built: {error}") from error
     run = built.run

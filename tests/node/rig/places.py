@@ -19,7 +19,7 @@ NODE = "fairlead-node"
 USUAL = Path("/var/lib/fairlead-node")
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 # Short, because a socket's path may have 107 bytes.
-STATE = Path(os.environ.get("NODE_STATE") or f"{USUAL}{_WORKER and '-'}{_WORKER}").resolve()
+STATE = Path(os.environ.get("NODE_STATE") or (f"/var/lib/fl-{_WORKER}" if _WORKER else USUAL)).resolve()
 _KEY = zlib.crc32(str(STATE).encode())
 NAME = NODE if STATE == USUAL else f"{NODE}-{_KEY:08x}"  # of the cgroup, the network and the lock
 LOCK = Path("/run/lock") / NAME  # stays: removing it would let two hold it
