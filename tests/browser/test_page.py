@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.app.questions import itself
 from fairlead.testing import Kubelet
 from tests.browser.provision import browser
 from tests.system.rig import PATIENCE_S, Node, running
@@ -91,6 +92,17 @@ async def test_a_fault_shows_with_its_cause_and_is_announced(visit: Visit, node:
     assert "unhealthy" in await tile.inner_text()
     assert "Device 2 is now" in await visit.page.locator("#news").inner_text()
     assert await visit.page.locator("#facts li.unhealthy").count() >= 1
+
+
+async def test_what_the_doctor_found_is_below_the_name(visit: Visit, node: Node):
+    line = visit.page.locator("#doctor")
+    assert not await line.is_visible()
+    found = {"errors": 1, "warnings": 2, "codes": ["D16", "D23", "D37"]}
+    await node.daemon.questions.examined(found, itself())
+    await visit.see("1 error, 2 warnings (D16, D23, D37)")
+    assert await line.get_attribute("class") == "bad"
+    await visit.page.click("#language")
+    await visit.see("1 个错误, 2 个警告（D16, D23, D37）")
 
 
 async def test_what_if_marks_the_devices_that_would_be_given(visit: Visit):

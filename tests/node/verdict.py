@@ -25,6 +25,7 @@ EXPECTED = {
     r"(node_status|status_manager).go.*(connection refused|connection reset|EOF|i/o timeout|deadline exceeded)": (
         "a scenario stopped the API server"
     ),
+    r"node_status.go.*Client.Timeout exceeded": "the same; and on a busy machine, where it has a second to answer",
     r"illegal phase transition.*originalStatusPhase=\"Failed\"": "a scenario deletes a pod that was refused, at once",
     r"ListAndWatch ended unexpectedly": "a scenario ended the daemon or the kubelet; the stream ends with it",
 }

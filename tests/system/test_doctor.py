@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from tests.system.process import fairlead, program, write_config
 from tests.system.rig import GPU
 
+from fairlead.model.errors import FairleadError
+from fairlead.observe.control import ask
 from fairlead.testing import Kubelet
 
 
@@ -64,3 +67,32 @@ async def test_refusals_and_a_damaged_checkpoint_are_found(kubelet: Kubelet, soc
     assert "1 times: nvidia.com/gpu: one container may have 1 of it, not 2" in found["D23"]["seen"]
     assert "it is not what a kubelet writes" in found["D32"]["seen"]
     assert str(checkpoint) in found["D32"]["cure"]
+
+
+async def test_the_status_shows_what_the_last_look_found(kubelet: Kubelet, socket: str):
+    _, before, _ = await fairlead("status", "--socket", socket, "--json")
+    assert json.loads(before)["doctor"] is None
+    _, answer = await examine(socket)
+    _, out, _ = await fairlead("status", "--socket", socket, "--json")
+    shown = json.loads(out)["doctor"]
+    assert shown["codes"] == [one["code"] for one in answer["findings"]]
+    severities = [one["severity"] for one in answer["findings"]]
+    assert (shown["errors"], shown["warnings"]) == (severities.count("error"), severities.count("warning"))
+    _, out, _ = await fairlead("status", "--socket", socket)
+    assert "doctor, " in out
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {"errors": -1, "warnings": 0},
+        {"errors": 0, "warnings": 0, "codes": ["<script>"]},
+        {"errors": 0, "warnings": 0, "codes": ["D01"] * 100},
+        {"errors": "none"},
+    ],
+)
+async def test_a_summary_that_is_none_is_refused(socket: str, summary: dict[str, Any]):
+    with pytest.raises(FairleadError, match="does not fit"):
+        await asyncio.to_thread(ask, Path(socket), {"ask": "examined", **summary})
+    _, out, _ = await fairlead("status", "--socket", socket, "--json")
+    assert json.loads(out)["doctor"] is None

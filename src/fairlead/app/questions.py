@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from fairlead.app.snapshot import take_snapshot
 from fairlead.fronts.deviceplugin.endpoint import record_shortage
 from fairlead.fronts.holders import ask
@@ -26,7 +28,7 @@ from fairlead.model.ports import Steers
 from fairlead.observe.control import Control
 from fairlead.observe.explanation import Explanation, explain, pick_resource
 from fairlead.observe.journal import row_of
-from fairlead.observe.status import Status, cordon_status, make_status
+from fairlead.observe.status import DoctorSummary, Status, cordon_status, make_status
 from fairlead.policy.audit import Report
 from fairlead.policy.cordon import make_cordon
 from fairlead.wire.rpc import Peer
@@ -44,11 +46,13 @@ class Questions:
         self._daemon = daemon
         self._holders: Holdings | Unknown = Unknown("not read yet")
         self._silent_s = float("-inf")  # since when it gives no answer
+        self.examination: DoctorSummary | None = None
 
     def control(self, path: Path) -> Control:
         handlers = {
             "status": self.status,
             "audit": self.audit,
+            "examined": self.examined,
             "explain": self.explain,
             "journal": self.journal,
             "clear": self.clear,
@@ -77,6 +81,15 @@ class Questions:
 
     async def audit(self, _request: Mapping[str, Any], _peer: Peer) -> Report:
         return await self._daemon.audit().look()
+
+    async def examined(self, request: Mapping[str, Any], _peer: Peer) -> str:
+        """`fairlead doctor` leaves its summary: the status and the page show it."""
+        try:
+            self.examination = msgspec.convert({**request, "at_s": self._daemon.clock.now()}, DoctorSummary)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"the summary of a look does not fit: {error}") from None
+        self._daemon.journal.record("examined", found=str(self.examination))
+        return str(self.examination)
 
     async def explain(self, request: Mapping[str, Any], _peer: Peer) -> Callable[[], Explanation]:
         name, count = str(request.get("resource", "")), int(request.get("count", 1))

@@ -38,6 +38,7 @@ def take_snapshot(daemon: Daemon, holdings: Holdings | Unknown) -> Snapshot:
         endpoints=tuple((each.resource, _facts(each)) for each in daemon.supervisor.endpoints.values()),
         elsewhere=daemon.cluster.actual_devices() if daemon.cluster is not None else {},
         cordons=tuple(daemon.engine.cordons.by_device.values()),
+        doctor=daemon.questions.examination,
         problems=tuple(_problems(daemon)),
     )
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,8 @@ def doctor(config: str | None, host_root: str, socket: str | None, as_json: bool
     """Say what is wrong on this node, and how to cure it.
 
     Beside a daemon or without one, on the host or in a pod. A check that lacks something is "not looked at". Ends with
-    1 if there is an error or a warning; with 0 if there is none, or only notes. Nothing is changed.
+    1 if there is an error or a warning; with 0 if there is none, or only notes. Nothing is changed. A daemon that runs
+    shows the summary in its status.
     """
     from fairlead.kit.clock import SystemClock  # noqa: PLC0415 - as below
     from fairlead.programs.doctor.checks import CHECKS  # noqa: PLC0415 - loads what reads a node
@@ -57,6 +59,7 @@ def doctor(config: str | None, host_root: str, socket: str | None, as_json: bool
         raise UsageError(f"--host-root {host_root}: it is no directory")
     own, loaded = _own(config, socket)
     report = examine(asyncio.run(gather(_reach(host_root, where, own, loaded), own, SystemClock())), CHECKS)
+    _leave(own, report)
     print_answer(report, as_json, draw, Report)
     if report.counted:
         sys.exit(FOUND)
@@ -103,6 +106,18 @@ def _daemons(socket: str | None) -> tuple[DaemonFacts, ...] | Missing:
         return tuple(found)
     except FairleadError as error:
         return Missing(str(error))
+
+
+def _leave(own: Own, report: Report) -> None:
+    """The daemons show the summary. One that does not take it, as an older one, is left alone."""
+    from fairlead.observe.control import ask  # noqa: PLC0415 - as above
+    from fairlead.programs.doctor.facts import Missing  # noqa: PLC0415 - as above
+
+    counts = {f"{name}s": sum(one.severity == name for one in report.findings) for name in STYLES}
+    codes = [one.code for one in report.findings]
+    for daemon in () if isinstance(own.daemons, Missing) else own.daemons:
+        with suppress(FairleadError):
+            ask(Path(daemon.socket), {"ask": "examined", **counts, "codes": codes})
 
 
 def _plan(loaded: Loaded) -> Plan | Missing:

@@ -19,6 +19,9 @@ def status(answer: Status) -> str:
     now = answer.now_s
     version = paint(f"fairlead {answer.version}", "bold")
     notes = [paint(f"{row.name}: {row.phase}: {row.reason}", "warn") for row in answer.resources if row.reason]
+    if (found := answer.doctor) is not None:
+        bad = "bad" if found.errors else "warn" if found.warnings else "dim"
+        notes.append(paint(f"doctor, {duration(now - found.at_s)} ago: {found}", bad))
     if not answer.holders_known:
         notes.append(paint(f"who holds what is unknown: {answer.holders_problem}", "dim"))
     return _blocks(

@@ -7,10 +7,10 @@ on the event loop; the status is made of it on any thread. A reader ignores fiel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from fairlead._version import __version__
@@ -113,6 +113,21 @@ class CordonStatus(Struct, frozen=True, kw_only=True):
     until_s: float | None  # None: until `fairlead uncordon`
 
 
+class DoctorSummary(Struct, frozen=True, kw_only=True):
+    """What the last `fairlead doctor` beside this daemon found. It is kept in memory only."""
+
+    at_s: float
+    errors: Annotated[int, Meta(ge=0)]
+    warnings: Annotated[int, Meta(ge=0)]
+    notes: Annotated[int, Meta(ge=0)] = 0
+    codes: Annotated[tuple[Annotated[str, Meta(pattern="^D[0-9]{2}$")], ...], Meta(max_length=99)] = ()
+
+    def __str__(self) -> str:
+        counts = {"error": self.errors, "warning": self.warnings, "note": self.notes}
+        found = [f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count]
+        return f"{', '.join(found)} ({', '.join(self.codes)})" if found else "nothing found"
+
+
 class Status(Struct, frozen=True, kw_only=True):
     version: str
     pid: int
@@ -127,6 +142,7 @@ class Status(Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceStatus, ...]
     resources: tuple[ResourceStatus, ...]
     cordons: tuple[CordonStatus, ...] = ()
+    doctor: DoctorSummary | None = None  # None: not since this daemon was started
     problems: tuple[str, ...]
 
     @property
@@ -156,6 +172,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     endpoints: tuple[tuple[Resource, EndpointFacts], ...]
     elsewhere: Mapping[Held, DeviceId]  # slots whose container was given another device than the slot's own
     cordons: tuple[Cordon, ...] = ()
+    doctor: DoctorSummary | None = None
     problems: tuple[str, ...]
 
 
@@ -179,6 +196,7 @@ def make_status(now: Snapshot) -> Status:
             for resource, endpoint in now.endpoints
         ),
         cordons=tuple(map(cordon_status, now.cordons)),
+        doctor=now.doctor,
         problems=(*now.problems, *_held_twice(now)),
     )
 

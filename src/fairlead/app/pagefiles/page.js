@@ -86,6 +86,15 @@ function drawResources(status) {
   $("#resources").replaceChildren(...(cards.length ? cards : [make("p", {}, word("nothing"))]));
 }
 
+function drawDoctor(doctor) {
+  const line = $("#doctor");
+  line.hidden = !doctor;
+  if (!doctor) return;
+  const found = ["errors", "warnings", "notes"].filter((kind) => doctor[kind]).map((kind) => word(kind)(doctor[kind]));
+  line.className = doctor.errors ? "bad" : doctor.warnings ? "warn" : "";
+  line.textContent = word("doctor")(clock(doctor.at_s), found.join(", ") || word("nothingFound"), doctor.codes.join(", "));
+}
+
 function healthOf(device) { return make("span", { class: `health ${device.health}` }, word(device.health)); }
 
 function tile(device) {
@@ -232,6 +241,7 @@ function draw() {
   const { status, links, facts } = state.document;
   document.title = `Fairlead: ${status.resources.map((resource) => `${resource.name} ${resource.held}/${resource.slots}`).join(", ") || status.instance}`;
   $("#about").textContent = word("about")(status);
+  drawDoctor(status.doctor);
   drawProblems(status);
   drawResources(status);
   drawDevices(status, links);

@@ -20,6 +20,8 @@ const WORDS = {
     wouldGet: (n, d) => `It would get ${n} ${n === 1 ? "slot" : "slots"} on ${d} ${d === 1 ? "device" : "devices"}:`,
     wouldWait: "It would not be admitted: too few slots are free.", score: "Score", why: "Why", picked: "Given", leftOut: (n) => `${n} slots are left out: in use, or not usable.`,
     listOf: (used, limit) => `list ${used} of ${limit}`, nowHealth: (d, h) => `Device ${d} is now ${h}`,
+    doctor: (time, found, codes) => `fairlead doctor, ${time}: ${found}${codes ? ` (${codes})` : ""}`, nothingFound: "nothing found",
+    errors: (n) => `${n} ${n === 1 ? "error" : "errors"}`, warnings: (n) => `${n} ${n === 1 ? "warning" : "warnings"}`, notes: (n) => `${n} ${n === 1 ? "note" : "notes"}`,
   },
   zh: {
     skip: "跳到设备", live: "实时", waiting: "正在连接…", lost: "连接已断开，正在重试",
@@ -39,5 +41,7 @@ const WORDS = {
     wouldGet: (n, d) => `将获得 ${d} 个设备上的 ${n} 个槽位：`,
     wouldWait: "将不被接纳：空闲槽位不足。", score: "评分", why: "理由", picked: "分配", leftOut: (n) => `${n} 个槽位未参与：正在使用或不可用。`,
     listOf: (used, limit) => `列表 ${used} / ${limit}`, nowHealth: (d, h) => `设备 ${d} 现在：${h}`,
+    doctor: (time, found, codes) => `fairlead doctor，${time}：${found}${codes ? `（${codes}）` : ""}`, nothingFound: "未发现问题",
+    errors: (n) => `${n} 个错误`, warnings: (n) => `${n} 个警告`, notes: (n) => `${n} 个提示`,
   },
 };
