@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 from tests.apiserver.trouble import TroubledServer, troubled_server
-from tests.unit.scheduled.node_model import ASSIGN, MEMORY, make_cards
+from tests.unit.scheduled.cards import ASSIGN, MEMORY, make_cards
 
 from fairlead.cluster.access import Access, parse_server
 from fairlead.cluster.client import Client

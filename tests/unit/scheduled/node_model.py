@@ -15,44 +15,20 @@ from typing import Any
 
 from msgspec.structs import replace
 from tests.clock import FakeClock
+from tests.unit.scheduled.cards import MEMORY, ROOM, make_cards
 from tests.unit.scheduled.extender_model import Extender
 
 from fairlead.cluster.cluster import Cluster
 from fairlead.cluster.pods import PodSnapshot
-from fairlead.model.assign import Assign
-from fairlead.model.device import Device
 from fairlead.model.errors import AskRefused
 from fairlead.model.holdings import Holder, Holdings
-from fairlead.model.inventory import ALL_HEALTHY, Inventory
-from fairlead.model.names import DeviceId, ResourceName, SlotId
+from fairlead.model.inventory import ALL_HEALTHY
+from fairlead.model.names import SlotId
 from fairlead.model.pod import Container, Pod
-from fairlead.model.resource import Resource, Slot, Terms
+from fairlead.model.resource import Resource
 from fairlead.policy.scheduled.pending import NEVER
 from fairlead.policy.scheduled.reconcile import GRACE_S
 from fairlead.scheduled.assigner import Assigner
-
-MEMORY = ResourceName("example.com/memory")
-ROOM = 8
-CARDS = 3
-ASSIGN = Assign(
-    device="card",
-    time="time",
-    assigned="assigned",
-    unassigned=frozenset({"", "false"}),
-    wait_s=0.0,
-    marks={"assigned": "true"},
-    node_lock="lock",
-)
-KEEP = replace(ASSIGN, actual="actual", after_bind=False)  # its scheduler counts by what it wrote
-
-
-def make_cards(count: int = CARDS, room: int = ROOM) -> Resource:
-    devices = [
-        Device(id=DeviceId(f"GPU-{n}"), backend="sim", index=str(n), memory_bytes=room << 20) for n in range(count)
-    ]
-    slots = [Slot(SlotId(f"{d.index}-{n}"), d.id) for d in devices for n in range(room)]
-    inventory = Inventory(devices=tuple(devices))
-    return Resource(MEMORY, tuple(slots), inventory, terms=Terms(assign=ASSIGN), unit_bytes=1 << 20)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 from tests.apiserver.server import Fault
+from tests.unit.scheduled.cards import ASSIGN, MEMORY, ROOM, make_cards
 from tests.unit.scheduled.desk import FAST, desk
-from tests.unit.scheduled.node_model import ASSIGN, MEMORY, ROOM, make_cards
 
 from fairlead.model.assign import NodeEnv
 from fairlead.model.edits import Edits

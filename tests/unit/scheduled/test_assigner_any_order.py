@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.unit.scheduled.node_model import KEEP, Node, Shape, make_cards
+from tests.unit.scheduled.cards import KEEP, make_cards
+from tests.unit.scheduled.node_model import Node, Shape
 
 from fairlead.model.assign import Assign
 from fairlead.model.resource import Terms

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from tests.unit.scheduled.node_model import KEEP, MEMORY, ROOM, Node, Shape, make_cards
+from tests.unit.scheduled.cards import KEEP, MEMORY, ROOM, make_cards
+from tests.unit.scheduled.node_model import Node, Shape
 
 from fairlead.model.resource import Terms
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 from tests.clock import FakeClock
+from tests.unit.scheduled.cards import ASSIGN
 from tests.unit.scheduled.desk import FAST, Desk, desk
-from tests.unit.scheduled.node_model import ASSIGN
 
 from fairlead.cluster import reflector
 from fairlead.cluster.pods import PodSnapshot

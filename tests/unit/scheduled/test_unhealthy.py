@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from tests.apiserver.server import api_server
-from tests.unit.scheduled.node_model import make_cards
+from tests.unit.scheduled.cards import make_cards
 
 from fairlead.cluster.access import Access, parse_server
 from fairlead.cluster.client import Client
