@@ -67,7 +67,7 @@ e2e-node: $(VENV)/.ready ## Kubernetes' own device-plugin specs, with a Fairlead
 	@$(BIN)/python -m tests.e2e_node
 
 conformance: $(VENV)/.ready ## the conformance suite against our own plugins, and against broken ones
-	@$(BIN)/python -m pytest -m conformance -n 3 --dist loadgroup tests/peers tests/system tests/unit/standin/conformance
+	@$(BIN)/python -m pytest -m conformance -n 5 --dist loadgroup tests/peers tests/system tests/unit/standin/conformance
 
 page-test: $(VENV)/.ready ## the page in a real browser, which is installed where apt and root allow it
 	@$(BIN)/python -m tests.browser.provision && $(BIN)/python -m pytest -m browser tests/browser

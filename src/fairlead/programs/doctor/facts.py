@@ -233,6 +233,7 @@ class PodObject(Struct, frozen=True):
     name: str
     phase: str = ""
     reason: str = ""
+    message: str = ""
     images: tuple[str, ...] = ()
     user: int | None = None  # runAsUser of the pod or of its first container that says one
     groups: tuple[int, ...] = ()  # fsGroup and supplementalGroups
@@ -259,6 +260,7 @@ class DaemonSet(Struct, frozen=True, kw_only=True):
     surge: str = ""  # maxSurge, if it is not 0
     takes_over: bool = False
     runtime_class: str = ""
+    complete: bool = False  # each node that it chooses has its pod
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -289,6 +291,7 @@ class Right(Struct, frozen=True):
     resource: str
     verb: str
     allowed: bool
+    account: str = ""  # whose right it is, as the API server names it; empty: not known
 
 
 class Facts(Struct, frozen=True, kw_only=True):

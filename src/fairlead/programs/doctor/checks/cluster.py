@@ -22,6 +22,7 @@ TOLERATED = (
     "node.kubernetes.io/unschedulable",
     "node.kubernetes.io/network-unavailable",
 )
+UNWANTED = frozenset({"NotIn", "DoesNotExist"})
 LOCK_S, HANDSHAKE_S = 300.0, 300.0  # a scheduler holds its lock for one admission, and greets every 30 s
 LOCK = re.compile(r"(?:^|/)mutex\.lock$")
 HANDSHAKE = re.compile(r"/node-handshake")
@@ -53,8 +54,13 @@ def pod_security(facts: Facts) -> Iterator[Seen]:
 
     The DaemonSet shows no pod and no error; only its Events say why.
     """
-    for event in need(facts.events):
-        if POD_SECURITY in event.message:
+    events, sets = need(facts.events), facts.daemon_sets
+    for event in events:
+        # An event is kept for an hour. Only a set that still lacks a pod is forbidden now.
+        lacks = isinstance(sets, Missing) or any(
+            (one.namespace, one.name) == (event.namespace, event.object) and not one.complete for one in sets
+        )
+        if lacks and POD_SECURITY in event.message:
             yield Seen(f"DaemonSet {event.namespace}/{event.object}: {event.message}", {"namespace": event.namespace})
 
 
@@ -74,10 +80,11 @@ def not_chosen(facts: Facts) -> Iterator[Seen]:
             continue
         near = sorted(key for key in node.labels if "10de" in key or "1002" in key)
         has = f"; the node has {listing(near)}" if near else ""
-        value = term.values[0] if term.values else "true"
+        value = f"={term.values[0]}" if term.values else "=true"
+        value = "-" if term.operator in UNWANTED else value  # the label must go
         wants = f"{term.key} {term.operator} {listing(term.values)}".rstrip()
         text = f"DaemonSet {one} wants {wants}{has}"
-        yield Seen(text, {"node": node.name, "label": f"{term.key}={value}"})
+        yield Seen(text, {"node": node.name, "label": f"{term.key}{value}"})
 
 
 @CLUSTER.error(
@@ -94,6 +101,8 @@ def not_tolerated(facts: Facts) -> Iterator[Seen]:
     """
     node = need(facts.node)
     for one in need(facts.daemon_sets):
+        if _unmet(one, node.labels) is not None:  # it is meant for other nodes
+            continue
         for taint in node.taints:
             if taint.effect != "PreferNoSchedule" and not _tolerates(one, taint):
                 text = f"DaemonSet {one} does not tolerate {taint.key}={taint.value}:{taint.effect}"
@@ -149,11 +158,13 @@ def rivals(facts: Facts) -> Iterator[Seen]:
                 cure = f"kubectl -n {pod.namespace} delete daemonset {pod.name.rpartition('-')[0] or pod.name}"
                 yield Seen(f"pod {pod} runs {images[0]} on this node", values, cure)
     if not isinstance(facts.plugins, Missing):
+        root = facts.where.root.rstrip("/")
         own = {row.socket for daemon in need(facts.daemons) for row in daemon.status.resources}
         for socket in facts.plugins.others:
             name = socket.path.rpartition("/")[2]
             meant = any(name.startswith(start) and SOCKETS[start] in domains for start in SOCKETS)
-            if meant and socket.state is SocketState.ANSWERS and socket.path not in own:
+            is_own = socket.path.removeprefix(root) in own
+            if meant and socket.state is SocketState.ANSWERS and not is_own:
                 yield Seen(f"another process serves {socket.path}", values, f"ss -xlp | grep {socket.path}")
 
 
@@ -204,21 +215,20 @@ def ghosts(facts: Facts) -> Iterator[Seen]:
     "D38",
     "a right is missing for a feature that is on",
     "kubectl create clusterrole fairlead-{verb}-{short} --verb={verb} --resource={resource} && "
-    "kubectl create clusterrolebinding fairlead-{verb}-{short} --clusterrole=fairlead-{verb}-{short} "
-    "--serviceaccount=kube-system:fairlead",
+    "kubectl create clusterrolebinding fairlead-{verb}-{short} --clusterrole=fairlead-{verb}-{short} {account}",
     API,
 )
 def no_right(facts: Facts) -> Iterator[Seen]:
     """The daemon asks the API server only for features that the configuration turns on.
 
-    Without the right, requests are refused and the feature does nothing. The page on RBAC has the rules of each
-    feature.
+    Without the right, requests are refused and the feature does nothing. The command gives it to the account that the
+    doctor was run as. The page on RBAC has the rules of each feature.
     """
     for right in need(facts.rights):
         if not right.allowed:
             resource = f"{right.resource}.{right.group}" if right.group else right.resource
             short = right.resource.replace("/", "-")
-            values = {"verb": right.verb, "resource": resource, "short": short}
+            values = {"verb": right.verb, "resource": resource, "short": short, "account": _subject(right.account)}
             yield Seen(f"{right.feature}: this account may not {right.verb} {resource}", values)
 
 
@@ -255,13 +265,25 @@ def greedy(facts: Facts) -> Iterator[Seen]:
     The kubelet rejects the pod with the daemon's refusal. Ask for 1, or allow more with perContainer of the rule.
     """
     counts: dict[tuple[str, str], int] = {}
+    # The journal remembers what was refused long ago. Where the pods are known, one of them must still show it.
+    told = None if isinstance(facts.pods, Missing) else [pod.message for pod in facts.pods if pod.phase == "Failed"]
     for daemon in need(facts.daemons):
         for refusal in daemon.refusals:
+            if told is not None and not any(refusal.reason in message for message in told):
+                continue
             if "one container may have" in refusal.reason or "a container may have 1 share" in refusal.reason:
                 key = refusal.resource, refusal.reason
                 counts[key] = counts.get(key, 0) + 1
     for (resource, reason), count in sorted(counts.items()):
         yield Seen(f"{count} times: {reason}", {"resource": resource})
+
+
+def _subject(account: str) -> str:
+    """Of a binding, as kubectl takes it. Without an account: the one that the chart makes."""
+    service = account.removeprefix("system:serviceaccount:")
+    if account and service == account:
+        return f"--user={account}"
+    return f"--serviceaccount={service or 'kube-system:fairlead'}"
 
 
 def _unmet(one: DaemonSet, labels: object) -> Term | None:

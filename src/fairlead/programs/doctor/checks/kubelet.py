@@ -10,6 +10,7 @@ from fairlead.programs.doctor.facts import Facts, Missing, SocketState
 from fairlead.programs.doctor.findings import API, DAEMON, HOST, Chapter, LacksError, Seen, need
 
 KUBELET = Chapter("The kubelet")
+ATTEMPTS = 2  # that failed: the kubelet answers each when it has dialled back for 10 s, and the phase begins anew
 STREAM_S = 30.0  # an endpoint without a stream for so long is no start any more
 OVERSIZE = "over the kubelet's"  # of the text of `policy.offering.budget`
 SEVERAL_NUMA = 2
@@ -119,9 +120,12 @@ def no_stream(facts: Facts) -> Iterator[Seen]:
     """
     for daemon in need(facts.daemons):
         status = daemon.status
-        sockets = set() if isinstance(facts.plugins, Missing) else {one.path for one in facts.plugins.others}
+        root = facts.where.root.rstrip("/")
+        others = () if isinstance(facts.plugins, Missing) else facts.plugins.others
+        sockets = {one.path.removeprefix(root) for one in others}
         for row in status.resources:
-            if row.phase == "streaming" or status.now_s - row.since_s < STREAM_S or row.phase == "waiting":
+            is_new = status.now_s - row.since_s < STREAM_S and row.attempt < ATTEMPTS
+            if is_new or row.phase in {"streaming", "waiting"}:
                 continue
             lost = sockets and row.socket and row.socket not in sockets and not facts.where.in_pod
             where = f"; {row.socket} is not in the kubelet's directory" if lost else ""
@@ -155,7 +159,7 @@ def rejected(facts: Facts) -> Iterator[Seen]:
     "D32",
     "the kubelet's checkpoint is damaged or contradicts the kubelet",
     "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data && "
-    "ssh {node} 'systemctl stop kubelet && rm {path} && systemctl start kubelet'",
+    "ssh {node} 'systemctl stop kubelet && rm {path} && systemctl start kubelet' && kubectl uncordon {node}",
     DAEMON,
 )
 def checkpoint(facts: Facts) -> Iterator[Seen]:

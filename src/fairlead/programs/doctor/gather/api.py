@@ -1,6 +1,6 @@
 """Reads the objects of the cluster that concern this node. One try for each, within a deadline; nothing is written.
 
-An access review is created, as every client does that asks for its rights: the API server keeps none.
+Reviews are created, as every client does that asks for its rights or its name: the API server keeps none.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.kinds import DAEMON_SETS, EVENTS, NODES, PODS, RESOURCE_SLICES, REVIEWS, RUNTIME_CLASSES, Kind
@@ -23,6 +24,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 # Names and images of device plugins hold one of these.
 PLUGINS = ("device-plugin", "fairlead", "gpushare", "vgpu", "hami")
+SELF = Kind("authentication.k8s.io", "v1", "selfsubjectreviews")
 TOLD = ("unhealthy", "condition", "events", "annotate", "devices")
 PODS_MAX, SETS_MAX, EVENTS_MAX = 2000, 256, 64
 TEXT_MAX = 1000
@@ -106,6 +108,7 @@ class _PodSpec(_Part, frozen=True):
 class _PodStatus(_Part, frozen=True):
     phase: str = ""
     reason: str = ""
+    message: str = ""
 
 
 class _Pod(_Part, frozen=True):
@@ -136,9 +139,15 @@ class _SetSpec(_Part, frozen=True):
     update_strategy: _Strategy = _Strategy()
 
 
+class _SetStatus(_Part, frozen=True):
+    desired_number_scheduled: int = 0
+    current_number_scheduled: int = 0
+
+
 class _Set(_Part, frozen=True):
     metadata: _Meta = _Meta()
     spec: _SetSpec = _SetSpec()
+    status: _SetStatus | None = None
 
 
 class _Event(_Part, frozen=True):
@@ -169,6 +178,18 @@ class _ReviewStatus(_Part, frozen=True):
 
 class _Review(_Part, frozen=True):
     status: _ReviewStatus = _ReviewStatus()
+
+
+class _User(_Part, frozen=True):
+    username: str = ""
+
+
+class _SelfStatus(_Part, frozen=True):
+    user_info: _User = _User()
+
+
+class _Self(_Part, frozen=True):
+    status: _SelfStatus = _SelfStatus()
 
 
 async def read_cluster(client: Client, node: str, config: Config | Missing) -> dict[str, Any]:
@@ -233,7 +254,17 @@ async def _rights(client: Client, config: Config) -> tuple[facts.Right, ...]:
         }
         review = await client.create(REVIEWS, body, _Review)
         rights.append(facts.Right(feature, group, resource, verb, review.status.allowed))
-    return tuple(rights)
+    if all(right.allowed for right in rights):
+        return tuple(rights)
+    account = await _account(client)
+    return tuple(replace(right, account=account) for right in rights)
+
+
+async def _account(client: Client) -> str:
+    """Who is asking, for the command that grants a right. Empty where the API server does not tell."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    found = await answer(client.create(SELF, body, _Self), API_S)
+    return "" if isinstance(found, Missing) else found.status.user_info.username[:256]
 
 
 def _node(one: _Node) -> facts.NodeObject:
@@ -256,6 +287,7 @@ def _pod(one: _Pod) -> facts.PodObject:
         one.metadata.name,
         one.status.phase,
         one.status.reason,
+        one.status.message[:TEXT_MAX],
         tuple(each.image for each in containers),
         next((user for user in (*users, whole.run_as_user) if user is not None), None),
         tuple(groups),
@@ -282,6 +314,8 @@ def _daemon_set(one: _Set) -> facts.DaemonSet | None:
         surge="" if surge in {"0", "0%"} else surge,
         takes_over=any(word.startswith("--take-over") for word in words),
         runtime_class=pod.runtime_class_name,
+        complete=one.status is not None
+        and one.status.current_number_scheduled >= one.status.desired_number_scheduled,
     )
 
 
