@@ -314,8 +314,7 @@ def _daemon_set(one: _Set) -> facts.DaemonSet | None:
         surge="" if surge in {"0", "0%"} else surge,
         takes_over=any(word.startswith("--take-over") for word in words),
         runtime_class=pod.runtime_class_name,
-        complete=one.status is not None
-        and one.status.current_number_scheduled >= one.status.desired_number_scheduled,
+        complete=one.status is not None and one.status.current_number_scheduled >= one.status.desired_number_scheduled,
     )
 
 
