@@ -125,6 +125,7 @@ class Daemon:
                 lambda: self.cluster.assigner if self.cluster is not None else None,
                 lambda resource: self.cluster.env(resource) if self.cluster is not None else {},
                 recent=RecentGrants(self.clock),
+                clean=self.engine.clean,
             ),
             EndpointContext(
                 directory=self.directory,
@@ -378,6 +379,7 @@ class Daemon:
             self._start_cluster(cluster)
             self.loaded = new
             self.engine.reconfigure(memorable(new.config))
+            self.entry.open_cleaner()
             self.holders.pod_resources = new.config.kubelet.pod_resources
             self._ready = False  # until it is known who holds what: see _resettle
             self.journal.record("config-applied", source=new.source, rules=len(new.rules))

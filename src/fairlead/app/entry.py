@@ -1,11 +1,12 @@
 """The daemon's place in the plugin directory: the lock, the status socket, the units in use, the
-cordons, and who served before.
+cordons, the devices that must be cleaned, and who served before.
 
 Owns what only one daemon of a name may have at a time, and the order in which it is taken and given up.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from fairlead.fronts import handover
 from fairlead.fronts.sockets import DirectoryLock
 from fairlead.model.errors import HostError
 from fairlead.model.inventory import Findings
+from fairlead.model.names import ResourceName, SlotId
 
 if TYPE_CHECKING:
     from fairlead.app.daemon import Daemon
@@ -32,6 +34,7 @@ class Entry:
         self._daemon = daemon
         self._lock = DirectoryLock(daemon.directory, self._name)
         self._control: Control | None = None
+        self._cleaning: asyncio.Task[None] | None = None
 
     async def enter(self) -> None:
         """Raises HostError if another daemon serves here, unless it can be taken over from."""
@@ -59,7 +62,21 @@ class Entry:
             remove_dead_sockets(daemon.directory, template)
         daemon.engine.read_units()
         daemon.engine.cordons.open(daemon.directory / f".{self._name}.cordons")
+        self.open_cleaner()
         await self._open_control()
+
+    def open_cleaner(self) -> None:
+        """Where a rule asks for a clean-up. Also after a reload."""
+        daemon = self._daemon
+        path = daemon.directory / f".{self._name}.unclean"
+
+        async def held() -> Mapping[ResourceName, frozenset[SlotId]] | None:
+            await daemon.read_holders()
+            return daemon.holders.held
+
+        if daemon.engine.open_cleaner(path, daemon.loaded.rules, held, daemon.refresh_health):
+            assert daemon.engine.cleaner is not None
+            self._cleaning = daemon.tasks.spawn("cleanup", daemon.engine.cleaner.run())
 
     async def _open_control(self) -> None:
         """The daemon's own socket. A host that has no place for it does not keep the daemon from serving devices."""
@@ -109,5 +126,14 @@ class Entry:
         control, self._control = self._control, None
         if control is not None:
             await control.close()
+        await self._close_cleaner()
         self._daemon.engine.cordons.close()
         self._lock.release()
+
+    async def _close_cleaner(self) -> None:
+        """Commands that run are ended, and run again with the next daemon."""
+        engine = self._daemon.engine
+        if self._cleaning is not None and engine.cleaner is not None:
+            await self._daemon.tasks.end_one(self._cleaning)
+            await engine.cleaner.close()
+            self._cleaning = engine.cleaner = None

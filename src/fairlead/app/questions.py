@@ -30,6 +30,7 @@ from fairlead.observe.explanation import Explanation, explain, pick_resource
 from fairlead.observe.journal import row_of
 from fairlead.observe.status import DoctorSummary, Status, cordon_status, make_status
 from fairlead.policy.audit import Report
+from fairlead.policy.cleanup import FAILED_CODE as CLEANUP_FAILED
 from fairlead.policy.cordon import make_cordon
 from fairlead.wire.rpc import Peer
 
@@ -109,6 +110,8 @@ class Questions:
         code = str(request.get("code") or "") or None
         daemon.journal.record("ordered", order="clear", device=device.id, code=code, uid=peer.uid, pid=peer.pid)
         daemon.engine.sources.speaking[device.backend].clear(DeviceId(device.id), code)
+        if daemon.engine.cleaner is not None and code in {None, CLEANUP_FAILED}:
+            daemon.engine.cleaner.clear(DeviceId(device.id))
         daemon.settle()
         condition = daemon.engine.conditions.of(device.id)
         return f"{device.id} is {describe(condition)}"

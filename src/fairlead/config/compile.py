@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.config.rulespec import AlsoSpec, MatchSpec, MemorySpec, RuleSpec
+from fairlead.config.rulespec import AlsoSpec, CleanupSpec, MatchSpec, MemorySpec, RuleSpec
 from fairlead.config.spec import Config, Registration
 from fairlead.inject.templates import ANNOTATION, ASSIGNMENT_VARIABLES, EACH, MEMORY_VARIABLES, NAME
 from fairlead.kit.decoding import Bytes
@@ -20,7 +20,7 @@ from fairlead.model.device import DeviceNode
 from fairlead.model.edits import Edits, Mount
 from fairlead.model.errors import InvalidName
 from fairlead.model.names import SOCKET_NAME, ResourceName, parse_resource_name, socket_name
-from fairlead.model.resource import MemoryTerms, Strategy, Terms
+from fairlead.model.resource import Cleanup, MemoryTerms, Strategy, Terms
 from fairlead.policy.offering.memory import MIB, PER_CONTAINER_MAX
 from fairlead.policy.offering.rules import Rule, Selector, check_rules
 
@@ -30,6 +30,7 @@ SHORTEST_S = 0.01  # anything below is a busy loop
 SOCKET_PATH_MAX_BYTES = 107
 BACKENDS_MAX = 64
 RULES_MAX = 1000
+CLEANUP_WORDS_MAX, CLEANUP_WORD_MAX, CLEANUP_MAX_S = 64, 4096, 600.0
 
 # As text: compiled when a configuration has such a key, not by every start.
 _ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -187,10 +188,32 @@ def _rule(spec: RuleSpec, at: Path, problems: list[Problem]) -> Rule:
         resource=resource,
         replicas=spec.replicas,
         mark=_mark(spec, (*at, "ids"), problems),
-        terms=Terms(strategy, _edits(spec, at, problems), most, memory, assign, spec.uniform),
+        terms=Terms(
+            strategy,
+            _edits(spec, at, problems),
+            most,
+            memory,
+            assign,
+            spec.uniform,
+            compile_cleanup(spec.cleanup, (*at, "cleanup"), problems),
+        ),
         also=also,
         label=f"rules[{at[-1]}]",
     )
+
+
+def compile_cleanup(spec: CleanupSpec | None, at: Path, problems: list[Problem]) -> Cleanup | None:
+    if spec is None:
+        return None
+    command, deadline_s = tuple(spec.command), float(spec.deadline)
+    if not command or not command[0].startswith("/"):
+        problems.append(((*at, "command"), "the program must be an absolute path, such as /usr/local/bin/scrub"))
+    if len(command) > CLEANUP_WORDS_MAX or any(len(word) > CLEANUP_WORD_MAX or "\0" in word for word in command):
+        bounds = f"{CLEANUP_WORDS_MAX} words of at most {CLEANUP_WORD_MAX} characters"
+        problems.append(((*at, "command"), f"a command has at most {bounds}"))
+    if not 0 < deadline_s <= CLEANUP_MAX_S:
+        problems.append(((*at, "deadline"), f"it is over 0 s and at most {CLEANUP_MAX_S / 60:.0f}m, such as 20s"))
+    return Cleanup(command, deadline_s)
 
 
 def compile_memory(spec: MemorySpec, at: Path, problems: list[Problem]) -> MemoryTerms:

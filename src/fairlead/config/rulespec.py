@@ -178,6 +178,20 @@ class AssignSpec(Spec, frozen=True):
     node_env: Annotated[list[NodeEnvSpec], doc("Environment that depends on a label of the node.")] = []
 
 
+class CleanupSpec(Spec, frozen=True):
+    """A command that makes a device fit for the next container, after the last one has left it."""
+
+    command: Annotated[
+        list[str],
+        doc(
+            "The program, by its absolute path, and its arguments. {id}, {index} and {pci} of the device are filled in. "
+            "The environment has FAIRLEAD_DEVICE, _INDEX, _PCI, _NODES and FAIRLEAD_RESOURCE. 0 as exit code: it is clean.",
+            ["/usr/local/bin/scrub", "{index}"],
+        ),
+    ]
+    deadline: Annotated[Seconds, doc("A command that takes longer is ended, and has failed.", "20s")] = seconds(20)
+
+
 class RuleSpec(Spec, frozen=True):
     """Turns devices into a resource. Rules are tried in order; a device belongs to the first that matches."""
 
@@ -221,6 +235,9 @@ class RuleSpec(Spec, frozen=True):
             "profile",
         ),
     ] = ""
+    cleanup: Annotated[
+        CleanupSpec | None, doc("Clean a device before another container gets it. Needs kubelet.podResources.")
+    ] = None
     also: Annotated[
         list[AlsoSpec],
         doc("Offers the same devices in a second form, whole beside shared. Needs kubelet.podResources."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -61,6 +61,7 @@ def make_allocator(
     chosen: Callable[[], Chosen | None] = lambda: None,
     node_env: Callable[[Resource], Mapping[str, str]] = lambda _: {},
     recent: RecentGrants | None = None,
+    clean: Callable[[Resource, Grant], Awaitable[None]] | None = None,
 ) -> Allocator:
     preparing: dict[ResourceName, bool] = {}  # by the sources that the devices of a resource last had
 
@@ -77,6 +78,8 @@ def make_allocator(
         return merge(parts)
 
     async def prepare(resource: Resource, grant: Grant) -> None:
+        if clean is not None:
+            await clean(resource, grant)
         known = sources()
         for name, part in _split(resource, grant):
             source = known.get(name)
@@ -97,7 +100,8 @@ def make_allocator(
     def prepares(resource: Resource) -> bool:
         # Without a device, as before: devices that are gone for a moment are no reason to register anew.
         if found := sources_of(resource):
-            preparing[resource.name] = any(source.prepare is not None for source in found)
+            cleans = resource.terms.cleanup is not None
+            preparing[resource.name] = cleans or any(source.prepare is not None for source in found)
         return preparing.get(resource.name, False)
 
     def unconfirmed(resource: Resource) -> Unconfirmed | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fairlead.engine.cordons import Cordons
 from fairlead.engine.lastinventory import LastInventory
@@ -26,6 +26,9 @@ from fairlead.model.ports import Clock, Record
 from fairlead.model.resource import Resource, Slot
 from fairlead.policy.cordon import apply_cordons
 from fairlead.policy.offering.rules import Rule
+
+if TYPE_CHECKING:
+    from fairlead.engine.cleanup import Cleaner, Holders
 
 
 class HeldSlots(Protocol):
@@ -73,7 +76,9 @@ class Engine:
         self.listing = Listing(Units(UnitFiles(directory), holders.on_disk, holders.listed))
         self._unit_report = UnitReport(record)
         self.cordons = Cordons(clock, record, note, on_health)
-        self.held_back: Mapping[DeviceId, Condition] = {}  # usable, and kept from new pods for now; see `app.audit`
+        # Usable, and kept from new pods for now: by a foreign process (see `app.audit`), or until they are clean.
+        self.held_back: Mapping[DeviceId, Condition] = {}
+        self.cleaner: Cleaner | None = None
 
     def read_units(self) -> None:
         """The units that an earlier daemon offered."""
@@ -118,7 +123,8 @@ class Engine:
 
     def settle_health(self) -> None:
         found = conditions_of(self.sources.speaking.values(), self.inventory)
-        cordoned = {**self.held_back, **self.cordons.conditions}
+        unclean = self.cleaner.conditions if self.cleaner is not None else {}
+        cordoned = {**self.held_back, **unclean, **self.cordons.conditions}
         self.conditions = apply_cordons(found, self.inventory.devices, cordoned)
 
     def settle(self, rules: tuple[Rule, ...]) -> None:
@@ -139,6 +145,8 @@ class Engine:
     def granted(self, resource: Resource, grant: Grant) -> bool:
         """Whether the resources must be settled at once: the next grant may be of the same device in its other form."""
         now_s = self._clock.monotonic()
+        if self.cleaner is not None:
+            self.cleaner.granted(resource, grant)
         self.listing.units.granted(resource.name, now_s)
         if self.listing.exclusive:
             self.listing.allocated(resource.name, grant.slots, now_s)
@@ -151,6 +159,23 @@ class Engine:
 
         offered = {match.device for match in self.listing.offering.matches if match.resource}
         return "; ".join(overlaps(self.sources.live.values(), offered))
+
+    def open_cleaner(
+        self, path: Path, rules: tuple[Rule, ...], holders: Holders, on_health: Callable[[], None]
+    ) -> bool:
+        """Whether these rules are the first that ask for a clean-up. `path`: keeps which devices are used."""
+        if self.cleaner is not None or not any(rule.terms.cleanup for rule in rules):
+            return False
+        from fairlead.engine.cleanup import Cleaner  # noqa: PLC0415 - few nodes clean
+
+        self.cleaner = Cleaner(self._clock, self._record, self._note, holders, lambda: self.resources, on_health)
+        self.cleaner.open(path)
+        return True
+
+    async def clean(self, resource: Resource, grant: Grant) -> None:
+        """Before a container starts on a device that another one has used. Raises NotClean."""
+        if self.cleaner is not None:
+            await self.cleaner.prepare(resource, grant.slots)
 
     def why_nothing(self, refused: Mapping[ResourceName, str]) -> str:
         from fairlead.engine.nothing import why_nothing  # noqa: PLC0415 - most nodes have devices

@@ -103,6 +103,13 @@ class UnfitSlots(AskRefused):
         super().__init__(f"{resource}: devices not fit for use: {named}")
 
 
+class NotClean(AskRefused):
+    """A device that was used by another container, and could not be cleaned."""
+
+    def __init__(self, device: str, reason: str) -> None:
+        super().__init__(f"{device} is not clean: {reason}. Look at it, then: fairlead clear {device}")
+
+
 class Straddles(AskRefused):
     """Memory on several devices, for a container that must have it on one."""
 

@@ -40,6 +40,13 @@ class MemoryTerms(Struct, frozen=True):
     max_stall_s: float | None = None
 
 
+class Cleanup(Struct, frozen=True):
+    """What makes a device fit for the next container."""
+
+    command: tuple[str, ...]
+    deadline_s: float = 20.0
+
+
 class Terms(Struct, frozen=True):
     """What a rule sets for its resource. All rules of one resource agree on it."""
 
@@ -49,6 +56,7 @@ class Terms(Struct, frozen=True):
     memory: MemoryTerms | None = None  # set: the slots are units of memory
     assign: Assign | None = None  # set: a scheduler has chosen the devices, and the pods say which
     uniform: str = ""  # an attribute that all devices have alike, or lack; else the resource is not offered
+    cleanup: Cleanup | None = None  # set: a device is cleaned before another container gets it
 
 
 class Slot(Struct, frozen=True, gc=False):

@@ -21,6 +21,7 @@ from fairlead.model.errors import (
     Elsewhere,
     FairleadError,
     NotAssigned,
+    NotClean,
     Straddles,
     UnfitSlots,
     UnknownSlots,
@@ -128,7 +129,7 @@ def _as_rpc(error: FairleadError) -> RpcError:
     match error:
         case UnknownSlots() | BadAsk():
             return RpcError(Status.INVALID_ARGUMENT, str(error))
-        case UnfitSlots() | Straddles() | NotAssigned() | Elsewhere():
+        case UnfitSlots() | NotClean() | Straddles() | NotAssigned() | Elsewhere():
             return RpcError(Status.FAILED_PRECONDITION, str(error))
         case ClusterAway():
             return RpcError(Status.UNAVAILABLE, str(error))

@@ -253,6 +253,7 @@ TERM_NAMES = {
     "memory": "way to share memory",
     "assign": "assign setting",
     "uniform": "uniform attribute",
+    "cleanup": "clean-up",
 }
 
 
