@@ -59,7 +59,7 @@ async def test_one_that_hangs_is_ended_with_all_that_it_started(text: str, tmp_p
     assert await shell(f"echo $$ > {tmp_path}/pid; {text}", 0.3) == "/bin/sh has not ended in 0.3 s"
     group = int((tmp_path / "pid").read_text())
     async with asyncio.timeout(20):
-        while living(group):
+        while living(group):  # noqa: ASYNC110 - of the kernel there is no event
             await asyncio.sleep(0.01)
 
 
