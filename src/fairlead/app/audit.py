@@ -165,10 +165,10 @@ class Auditor:
             return Unknown(str(error))
 
     async def _processes(self, resources: Sequence[Resource]) -> Processes | Unknown:
-        nodes = own_nodes(resources).keys()
+        nodes, allow = own_nodes(resources).keys(), self._daemon.loaded.config.audit.allow
         try:
             return await self._thread.call(
-                read_uses, HostRoot(), nodes, deadline_s=WALK_S, what="a look at the processes"
+                read_uses, HostRoot(), nodes, allow, deadline_s=WALK_S, what="a look at the processes"
             )
         except FairleadError as error:
             return Unknown(str(error))

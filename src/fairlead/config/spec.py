@@ -243,6 +243,10 @@ class AuditSpec(Spec, frozen=True):
             "hold: the device is kept from new pods meanwhile, too."
         ),
     ] = ForeignUse.WARN
+    allow: Annotated[
+        list[str],
+        doc("Programs that may have any device open, by the names of their processes (15 characters), as globs."),
+    ] = field(default_factory=lambda: ["dcgm-exporter", "nv-hostengine", "nvidia-cuda-mps*"])
 
 
 class LogFormat(enum.StrEnum):

@@ -6,7 +6,8 @@ What cannot be read is Unknown, with the reason, and never an empty view. What t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from fairlead.fronts.checkpoint import NAME, is_written, load_entries
@@ -52,8 +53,8 @@ def _edits(answer: bytes) -> Edits:
     )
 
 
-def read_uses(root: HostRoot, nodes: Collection[str]) -> Processes | Unknown:
-    """Which processes have one of these nodes open, and which pods have a process at all."""
+def read_uses(root: HostRoot, nodes: Collection[str], allow: Sequence[str] = ()) -> Processes | Unknown:
+    """Which processes have one of these nodes open, and which pods have a process at all. `allow`: globs of names."""
     walk = Walk(root)
     uses: list[Use] = []
     pods: set[str] = set()
@@ -62,7 +63,7 @@ def read_uses(root: HostRoot, nodes: Collection[str]) -> Processes | Unknown:
         uid = found[1].replace("_", "-") if found is not None else ""
         if uid:
             pods.add(uid)
-        if process.name in DRIVER_PROGRAMS and not uid:
+        if (process.name in DRIVER_PROGRAMS and not uid) or any(fnmatchcase(process.name, each) for each in allow):
             continue
         uses += [Use(process.pid, process.name, path, uid) for path in sorted(set(process.links) & set(nodes))]
     if walk.lacks:

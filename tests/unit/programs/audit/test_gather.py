@@ -84,6 +84,13 @@ def test_a_program_of_a_pod_does_not_hide_behind_a_name(tree: Tree):
     assert [use.pod_uid for use in found.uses] == [UID]
 
 
+def test_a_program_that_is_allowed_may_be_in_a_pod(tree: Tree):
+    tree.process(700, "dcgm-exporter", "/dev/nvidia0", cgroup=SYSTEMD)
+    tree.process(701, "nvidia-cuda-mps", "/dev/nvidia0", cgroup=SYSTEMD)
+    found = read_uses(tree.root, NODES, ["dcgm-exporter", "nvidia-cuda-mps*"])
+    assert found == Processes((), frozenset({UID}))
+
+
 def test_processes_that_are_hidden_are_not_known(tmp_path: Path):
     found = read_uses(Tree(tmp_path / "pod").root, NODES)
     assert isinstance(found, Unknown)
