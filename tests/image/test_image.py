@@ -125,4 +125,4 @@ async def test_nvidias_config_manager_finds_the_plugin_by_its_name(root: Path, s
         started.append(plugin)
         assert plugin.stderr is not None
         assert plugin.stderr.readline()  # it is up, and not the chroot that became it
-        assert set(find_processes("nvidia-device-plugin")) - before == {plugin.pid}
+        assert plugin.pid in set(find_processes("nvidia-device-plugin")) - before  # another test may start one too
