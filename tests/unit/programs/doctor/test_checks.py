@@ -33,6 +33,7 @@ WITH_CAP = f.DevFiles({**h.dev().nodes, **CAP_NODE}, h.dev().char_links | {"236:
 DENIED = h.plugins(SocketState.DENIED)
 
 # What is planted, and words of what is then seen. Several of one code: each way in which it shows.
+GREEDY = "nvidia.com/gpu: one container may have 1 of it, not 2: x"
 PLANTED: list[tuple[str, dict[str, Any], str]] = [
     ("D01", {"plugins": h.plugins(SocketState.ABSENT, there=False)}, f"{h.DIRECTORY} is not there"),
     (
@@ -57,8 +58,8 @@ PLANTED: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "D04",
-        {"events": (f.Event("gpu", "fairlead", 'pods "x" is forbidden: violates PodSecurity "baseline"'),)},
-        "gpu/fairlead",
+        {"events": (f.Event("kube-system", "fairlead", 'pods "x" is forbidden: violates PodSecurity "baseline"'),)},
+        "kube-system/fairlead",
     ),
     (
         "D05",
@@ -130,9 +131,8 @@ PLANTED: list[tuple[str, dict[str, Any], str]] = [
     (
         "D23",
         {
-            "daemons": h.daemons(
-                *[f.Refusal("nvidia.com/gpu", "nvidia.com/gpu: one container may have 1 of it, not 2: x")] * 3
-            )
+            "daemons": h.daemons(*[f.Refusal("nvidia.com/gpu", GREEDY)] * 3),
+            "pods": (h.pod(), h.pod(name="greedy", phase="Failed", message=f"Allocate failed: {GREEDY}, unexpected")),
         },
         "3 times: nvidia.com/gpu: one container may have 1",
     ),
@@ -377,7 +377,7 @@ def test_many_findings_of_one_check_are_counted_not_listed():
 
 
 def test_what_is_quoted_is_cut():
-    findings = found(healthy(events=(f.Event("n", "d", "violates PodSecurity " + "x" * 5000),)))
+    findings = found(healthy(events=(f.Event("kube-system", "fairlead", "violates PodSecurity " + "x" * 5000),)))
     assert len(findings[0].seen) < 700
 
 

@@ -110,16 +110,17 @@ def not_tolerated(facts: Facts) -> Iterator[Seen]:
                 yield Seen(text, values, "" if one.tolerations else FIRST_TOLERATION)
 
 
-@CLUSTER.error(
+@CLUSTER.warning(
     "D22",
     "two DaemonSets have one selector",
     "helm -n {namespace} upgrade {name} fairlead --reuse-values --set nameOverride={name}",
     API,
 )
 def one_selector(facts: Facts) -> Iterator[Seen]:
-    """Each of the two counts the pods of the other as its own, deletes them, and makes new ones: both restart for ever.
+    """Kubernetes keeps the pods of the two apart by their owner. What goes by labels does not:
 
-    Labels of the selector must differ. Fairlead's chart has a label for each component.
+    a Service, a disruption budget, `kubectl logs`. And a pod whose own set is gone is taken over by the other one, and
+    replaced by its pod. Labels of the selector must differ. Fairlead's chart has a label for each component.
     """
     seen: dict[tuple[str, frozenset[tuple[str, str]]], DaemonSet] = {}
     for one in need(facts.daemon_sets):
@@ -192,7 +193,7 @@ def dra(facts: Facts) -> Iterator[Seen]:
 
 @CLUSTER.note(
     "D29",
-    "resource names without a plugin are left at 0",
+    "resource names without a plugin are left",
     "kubectl patch node {node} --subresource=status --type=json -p "
     """'[{"op":"remove","path":"/status/capacity/{pointer}"}]'""",
     API,
@@ -200,15 +201,26 @@ def dra(facts: Facts) -> Iterator[Seen]:
 def ghosts(facts: Facts) -> Iterator[Seen]:
     """The kubelet keeps the name of a resource whose plugin is gone.
 
-    The amount is 0, so that pods that ask for it wait instead of starting without. After a rename the old name stays.
-    It does no harm; the command removes it.
+    After five minutes the amount is 0, so that pods that ask for it wait instead of starting without. After a rename
+    the old name stays. It does no harm; the command removes it. A kubelet that has lost its checkpoint does not know
+    the name and leaves the amount as it was: then pods that ask for it start without a device.
     """
     node = need(facts.node)
     offers = {row.name for daemon in need(facts.daemons) for row in daemon.status.resources}
     domains = {name.partition("/")[0] for name in offers}
+    if not isinstance(facts.config, Missing):  # these need no plugin
+        offers |= {amount.resource for amount in facts.config.amounts}
+    file = facts.checkpoint
+    known = None if isinstance(file, Missing) or file.content is None else file.content.listed
     for name, amount in sorted(node.capacity.items()):
-        if amount == "0" and name.partition("/")[0] in domains and name not in offers:
-            yield Seen(f"{name}: 0", {"node": node.name, "pointer": name.replace("~", "~0").replace("/", "~1")})
+        if name.partition("/")[0] not in domains or name in offers:
+            continue
+        text = f"{name}: {amount}"
+        if amount != "0":
+            if known is None or name in known:
+                continue
+            text += ", and no plugin of that name has registered: pods that ask for it start without a device"
+        yield Seen(text, {"node": node.name, "pointer": name.replace("~", "~0").replace("/", "~1")})
 
 
 @CLUSTER.error(
