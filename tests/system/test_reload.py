@@ -20,6 +20,7 @@ from fairlead.observe.control import Control
 from fairlead.testing import Kubelet
 
 SHARED = SIM.replace("resource: nvidia.com/gpu", "{resource: nvidia.com/gpu, replicas: 2}")
+TOO_MANY = SHARED.replace("replicas: 2", "replicas: 20000")
 SPLIT = SIM.replace(
     "  - resource: nvidia.com/gpu",
     "  - {match: {index: [0, 1]}, resource: example.com/first}\n  - resource: nvidia.com/gpu",
@@ -327,6 +328,21 @@ async def test_a_reload_during_the_first_scan_offers_nothing_before_every_backen
         assert not node.daemon.supervisor.endpoints
         slow.answers.set()
         await node.ready(count=4)
+
+
+@pytest.mark.parametrize("before", [SIM, TOO_MANY], ids=["after a list that was sent", "from the start"])
+async def test_a_list_that_was_refused_leaves_nothing_behind(kubelet: Kubelet, kubelet_root: Path, before: str):
+    """No pod holds slots that the kubelet never heard of: they do not make the next list too large as well."""
+    async with running(kubelet, kubelet_root, before) as node:
+        if before == SIM:
+            await node.ready()
+            node.write(TOO_MANY)
+            await node.reload()
+        await node.until_fact("list-refused")
+        node.write(SHARED)
+        await node.reload()
+        await kubelet.wait_for_allocatable(GPU, 16, PATIENCE_S)
+        assert not await _problems(node)
 
 
 class _Late:

@@ -270,7 +270,7 @@ class Daemon:
         self._stale = self._health_stale = False
         if self.stopped.is_set() or self.superseded or not self._ready:
             return
-        self.engine.settle(self.loaded.rules)
+        self.engine.settle(self.loaded.rules, self.supervisor.unsent)
         self._tell_cluster()
         self.supervisor.apply(self.engine.resources, self.engine.conditions)
         self.engine.keep_health()

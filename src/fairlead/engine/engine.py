@@ -127,15 +127,15 @@ class Engine:
         cordoned = {**self.held_back, **unclean, **self.cordons.conditions}
         self.conditions = apply_cordons(found, self.inventory.devices, cordoned)
 
-    def settle(self, rules: tuple[Rule, ...]) -> None:
-        """What the rules make of the devices that are there now, and what must stay listed."""
+    def settle(self, rules: tuple[Rule, ...], unsent: Mapping[ResourceName, Resource | None] | None = None) -> None:
+        """What the rules make of the devices that are there now, and what must stay listed. `unsent`: see `Listing`."""
         self.inventory = inventory_of(self.sources.speaking.values(), self.inventory)
         self.settle_health()
         self.listing.units.asked_s = self._holders.asked_s
         now_s = self._clock.monotonic()  # how long a slot has been gone, whatever is done to the wall clock
         holders = self._holders
         self.resources = self.listing.settle(
-            self.inventory, rules, holders.held, now_s, holders.is_free, holders.known_s
+            self.inventory, rules, holders.held, now_s, holders.is_free, holders.known_s, unsent
         )
         self._note("rules", "; ".join(self.listing.problems))
         self._note("backends", self._overlaps())

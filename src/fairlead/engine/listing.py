@@ -64,11 +64,18 @@ class Listing:
         now_s: float,
         is_free: Callable[[ResourceName, Slot], bool] = lambda _name, _slot: False,
         known_s: float = math.inf,
+        unsent: Mapping[ResourceName, Resource | None] | None = None,
     ) -> tuple[Resource, ...]:
         """The resources to serve now. One that has not changed is the same object as before.
 
-        `held` None: it is not known who holds what; see `retain`. `known_s`: since when it has been known.
+        `held` None: it is not known who holds what; see `retain`. `known_s`: since when it has been known. `unsent`:
+        resources whose last list the kubelet never got, and what it got before. No pod holds what was never listed.
         """
+        for name, sent in (unsent or {}).items():
+            if sent is not None:
+                self._listed[name] = sent
+            else:
+                self._listed.pop(name, None)
         self._offer(inventory, rules, held)
         listed, problems = self._retain(inventory, rules, held, partial(retain, now_s=now_s), is_free)
         if held is not None:

@@ -29,6 +29,12 @@ class Supervisor:
     def endpoints(self) -> Mapping[ResourceName, Endpoint]:
         return self._endpoints
 
+    @property
+    def unsent(self) -> Mapping[ResourceName, Resource | None]:
+        """Resources whose list was refused as too large, and what the kubelet has instead."""
+        kept = {name: each.resource for name, each in self._endpoints.items() if each.problem}
+        return {**dict.fromkeys(self.refused), **kept}
+
     def apply(self, resources: Iterable[Resource], conditions: Conditions) -> None:
         """Makes the endpoints match. A resource that stays keeps its socket, its streams and its registration."""
         wanted = {resource.name: resource for resource in resources}
