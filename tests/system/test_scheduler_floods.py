@@ -72,7 +72,8 @@ async def running(tmp_path: Path) -> AsyncIterator[tuple[Program, int]]:
             port = await port_of(extender)
             await extender.says("ready")
             yield extender, port
-            assert not [line for line in extender.lines if "Traceback" in line or "request-failed" in line]
+            said = "\n".join(extender.lines)
+            assert not ("Traceback" in said or "request-failed" in said), said
 
 
 def _fill(server: ApiServer) -> None:
