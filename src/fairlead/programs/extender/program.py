@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from fairlead.cluster.client import Client
 from fairlead.cluster.tls import ServerCertificates
@@ -36,6 +38,7 @@ async def serve(spec: SchedulerSpec, client: Client, clock: Clock, record: Recor
     server = _server(metrics.instrument(routes(extender)), clock, record)
     observed = _server(probes(extender) | metrics.route, clock, record, PROBES)
     metrics.counters = server.counters
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: record("loop-error", **_explained(context)))
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -62,6 +65,13 @@ async def serve(spec: SchedulerSpec, client: Client, clock: Clock, record: Recor
         with suppress(asyncio.CancelledError):
             await working
         await client.close()
+
+
+def _explained(context: Mapping[str, Any]) -> dict[str, str]:
+    """What asyncio can raise nowhere: a fact in the journal, in place of its traceback."""
+    error = context.get("exception")
+    reason = f"{type(error).__name__}: {error}" if error is not None else ""
+    return {"what": str(context.get("message", ""))[:200], "reason": reason[:500]}
 
 
 def _server(table: Routes, clock: Clock, record: Record, limits: Limits | None = None) -> Server:

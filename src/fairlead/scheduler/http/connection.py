@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 
 from fairlead.scheduler.http.budget import Share
@@ -86,6 +87,8 @@ class Connection(asyncio.Protocol):
         self._writable = True
         if self._phase is _Phase.WRITING:
             self._next()
+        elif self._phase is _Phase.ENDING:
+            asyncio.get_running_loop().call_soon(self._write_eof)  # not within asyncio's own work on the socket
 
     # What the service and the clock call.
 
@@ -296,10 +299,16 @@ class Connection(asyncio.Protocol):
         if self._half_closed:
             self.hang_up()
             return
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
         self._alarm(self._limits.linger_s, self.hang_up)
         self._resume()
+        if self._writable:
+            self._write_eof()
+
+    def _write_eof(self) -> None:
+        """Only when all is written: asyncio would do it later, and print a traceback for a client that has gone."""
+        if self._transport.can_write_eof() and not self._transport.is_closing():
+            with suppress(OSError):  # the client has gone, between the last byte and this
+                self._transport.write_eof()
 
     def _enter(self, phase: _Phase) -> None:
         self._phase = phase
