@@ -27,6 +27,7 @@ EXPECTED = {
     ),
     r"node_status.go.*Client.Timeout exceeded": "the same; and on a busy machine, where it has a second to answer",
     r"illegal phase transition.*originalStatusPhase=\"Failed\"": "a scenario deletes a pod that was refused, at once",
+    r"(handler|server)\.go.*device plugin options.*context canceled": "a scenario ended the daemon while it registered",
     r"PreStartContainer rpc failed.* is not clean: ": "a scenario hands out a device whose clean-up fails",
     r"ListAndWatch ended unexpectedly": "a scenario ended the daemon or the kubelet; the stream ends with it",
 }
