@@ -29,7 +29,7 @@ from tests.node.rig.steps import NodeMissingError
 Measure = Callable[[str, float], None]
 LIMIT_S = 1800 if os.environ.get("NODE_TEST_FULL") else 300
 # Bursts of pods, by which a kubelet is judged: they keep the machine busy by themselves.
-ALONE = {"assign", "assign_outage", "daemonset", "differential", "endings", "memory", "metrics", "scheduler", "upgrade"}
+ALONE = {"assign", "daemonset", "memory", "scheduler"}
 _measured: dict[str, list[float]] = {}
 
 
