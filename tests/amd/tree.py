@@ -1,7 +1,7 @@
 """Writes a machine as files below a root: what the kernel shows in /sys, and the nodes in /dev.
 
-A tree can be written over another one: what differs changes, as when a GPU comes or goes. The order of changes is not
-that of a kernel.
+A tree can be written over another one: what differs changes, as when a GPU comes or goes. KFD's nodes are exchanged at
+once, and its generation last; else the order of changes is not that of a kernel.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.amd.machines import GIB, PCIE, XGMI, Gpu, Machine, Part, joined
 
 NODES = "sys/devices/virtual/kfd/kfd/topology/nodes"
+GENERATION = "sys/devices/virtual/kfd/kfd/topology/generation_id"
 NULL = os.makedev(1, 3)
 MEMORY = Path("/dev/shm")  # a tree of 64 partitions has 5,000 files, and a disk needs seconds to forget them
 Files = dict[str, str]  # by path. "-> x" is a link, "node" a device node
@@ -34,13 +35,31 @@ def write(root: Path, machine: Machine, *, true_nodes: bool = False, with_dev: b
     wanted = files_of(machine)
     if not with_dev:
         wanted = {path: text for path, text in wanted.items() if not path.startswith("dev/")}
+    nodes = {path.removeprefix(NODES): text for path, text in wanted.items() if path.startswith(f"{NODES}/")}
+    for path, text in nodes.items():
+        _put(root / f"{NODES}.new{path}", text, true_nodes=true_nodes)
     for path in _present(root) - wanted.keys():
-        (root / path).unlink()
+        if not path.startswith(NODES):
+            (root / path).unlink()
+    for path, text in wanted.items():
+        if not path.startswith(NODES) and path != GENERATION:
+            _put(root / path, text, true_nodes=true_nodes)
+    _exchange(root / NODES)
+    if GENERATION in wanted:
+        _put(root / GENERATION, wanted[GENERATION], true_nodes=true_nodes)
     for top in ("sys", "dev"):
         _prune(root / top)
-    for path, text in wanted.items():
-        _put(root / path, text, true_nodes=true_nodes)
     return root
+
+
+def _exchange(nodes: Path) -> None:
+    """The new nodes, if there are any, in place of the old ones."""
+    old, new = nodes.with_suffix(".old"), nodes.with_suffix(".new")
+    if nodes.exists():
+        nodes.rename(old)
+    if new.exists():
+        new.rename(nodes)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _put(path: Path, text: str, *, true_nodes: bool) -> None:
@@ -88,7 +107,7 @@ def files_of(machine: Machine) -> Files:
         for part in parts:
             files |= _kfd_node(machine, part, parts)
         shown = len(parts) + machine.cpus
-        files["sys/devices/virtual/kfd/kfd/topology/generation_id"] = f"{shown}\n"
+        files[GENERATION] = f"{shown}\n"
     return files
 
 

@@ -31,6 +31,7 @@ from fairlead.model.ports import Clock, Sink
 
 SETTLE_S = 0.2  # the nodes of a GPU are made one after the other
 PROBE_S = 2.5  # for all GPUs together
+CONFIRM_S = 0.5  # the kernel makes its compute nodes anew in a few milliseconds
 PLUGIN = "amd-gpu-device-plugin"  # in annotations
 
 _ANNOTATIONS, _CRI = DeviceListStrategy.CDI_ANNOTATIONS, DeviceListStrategy.CDI_CRI
@@ -47,6 +48,7 @@ class AmdBackend:
         self._examiner = Examiner(self._root, options.health, clock)
         self._exporter = Exporter(options.health.exporter) if Check.EXPORTER in options.health.checks else None
         self._facts: dict[str, str] = {}  # as last read
+        self._lost: set[DeviceId] = set()  # devices that KFD did not show at the last look
         self._seen: frozenset[str] | None = None  # the fingerprint of the last scan that worked
         self._cdi = bool({_ANNOTATIONS, _CRI} & set(options.ways))
         dev = self._root.outside("/dev")
@@ -104,11 +106,24 @@ class AmdBackend:
         if not self._options.health.checks:
             return dict.fromkeys((device.id for device in devices), None)
         if self._exporter is None:
-            return await self._examine(devices)
-        verdicts, _ = await asyncio.gather(self._examine(devices), self._exporter.ask())
+            return await self._settled(devices)
+        verdicts, _ = await asyncio.gather(self._settled(devices), self._exporter.ask())
         for device in devices:
             if not isinstance(verdicts[device.id], Cause) and self._exporter.says_unhealthy(device):
                 verdicts[device.id] = cause_of("exporter")
+        return verdicts
+
+    async def _settled(self, devices: Sequence[Device]) -> dict[DeviceId, Verdict]:
+        """A device that KFD has just lost is looked at again: the kernel takes all nodes away when one GPU is cut anew,
+        and counts the generation up only when they are back.
+        """
+        verdicts = await self._examine(devices)
+        lost = _lost(verdicts)
+        if not lost <= self._lost:
+            await self._clock.sleep(CONFIRM_S)
+            verdicts = await self._examine(devices)
+            lost = _lost(verdicts)
+        self._lost = lost
         return verdicts
 
     async def _examine(self, devices: Sequence[Device]) -> dict[DeviceId, Verdict]:
@@ -147,3 +162,7 @@ class AmdBackend:
     async def close(self) -> None:
         self._owner.close()
         self._prober.close()
+
+
+def _lost(verdicts: Mapping[DeviceId, Verdict]) -> set[DeviceId]:
+    return {name for name, verdict in verdicts.items() if isinstance(verdict, Cause) and verdict.code == "kfd-gone"}

@@ -59,6 +59,34 @@ async def test_a_gpu_that_kfd_lost_is_ill_and_the_other_is_not(amd: AmdBackend, 
     assert await probe(amd) == {FIRST: "-", SECOND: "-"}
 
 
+async def test_a_gpu_that_kfd_shows_again_at_the_second_look_is_well(tmp_path: Path) -> None:
+    """The kernel makes all nodes anew when one GPU is cut. The whole look may fall in between."""
+    tree.write(tmp_path, machines.vegas())
+    clock = Rebuilding(tmp_path)
+    opened = backend(tmp_path, clock)
+    tree.remove(tmp_path, f"{tree.NODES}/1")
+    tree.remove(tmp_path, f"{tree.NODES}/2")
+    assert await probe(opened) == {FIRST: "-", SECOND: "-"}
+    assert clock.slept == 1
+    tree.remove(tmp_path, f"{tree.NODES}/2")
+    clock.mends = False
+    assert [await probe(opened) for _ in range(2)] == [{FIRST: "-", SECOND: "kfd-gone"}] * 2
+    assert clock.slept == 2  # what is known to be lost needs no second look
+    await opened.close()
+
+
+class Rebuilding(SystemClock):
+    """While the backend waits, the kernel shows all nodes again."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self.slept, self.mends = root, 0, True
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += 1
+        if self.mends:
+            tree.write(self._root, machines.vegas())
+
+
 async def test_a_node_of_kfd_that_cannot_be_read_is_no_verdict(amd: AmdBackend, tmp_path: Path) -> None:
     """A daemon whose cgroup may not use the GPUs reads none of them: they are as well as all else says."""
     tree.remove(tmp_path, f"{tree.NODES}/2/properties")
