@@ -44,7 +44,7 @@ fmt: $(VENV)/.ready ## format and fix what can be fixed
 
 node-test: $(VENV)/.ready ## Fairlead on real Kubernetes nodes, two at once, built and started here; needs root and Go
 	@$(BIN)/python -m tests.toolchain node; \
-	$(BIN)/python -m pytest -m 'node and not alone' -n 2 --dist loadfile tests/node && \
+	$(BIN)/python -m tests.again -m 'node and not alone' -n 2 --dist loadfile tests/node && \
 	$(BIN)/python -m pytest -m 'node and alone' tests/node
 
 node-test-full: $(VENV)/.ready ## the same, with the scenarios that take long, and Kubernetes' own specs
@@ -67,7 +67,7 @@ e2e-node: $(VENV)/.ready ## Kubernetes' own device-plugin specs, with a Fairlead
 	@$(BIN)/python -m tests.e2e_node
 
 conformance: $(VENV)/.ready ## the conformance suite against our own plugins, and against broken ones
-	@$(BIN)/python -m pytest -m conformance -n 5 --dist loadgroup tests/peers tests/system tests/unit/standin/conformance
+	@$(BIN)/python -m tests.again -m conformance -n 5 --dist loadgroup tests/peers tests/system tests/unit/standin/conformance
 
 page-test: $(VENV)/.ready ## the page in a real browser, which is installed where apt and root allow it
 	@$(BIN)/python -m tests.browser.provision && $(BIN)/python -m pytest -m browser tests/browser
