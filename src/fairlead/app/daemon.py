@@ -20,23 +20,19 @@ from fairlead.app.handover import HandOver
 from fairlead.app.problems import Problems
 from fairlead.app.questions import Questions
 from fairlead.app.reload import ConfigWatch, FileWatch, Reloads, needs_restart
+from fairlead.app.supervising import make_supervisor
 from fairlead.app.tasks import Tasks
 from fairlead.config.load import Loaded, needs_cluster
 from fairlead.config.spec import Registration
-from fairlead.engine.edits import make_allocator
 from fairlead.engine.engine import Engine
-from fairlead.engine.recent import RecentGrants
-from fairlead.fronts.deviceplugin.endpoint import EndpointContext
-from fairlead.fronts.deviceplugin.supervisor import Supervisor
 from fairlead.fronts.holders import Holders, missing_mount
 from fairlead.fronts.podresources import DEADLINE_S
-from fairlead.fronts.sockets import KUBELET_SOCKET, SocketWatch
+from fairlead.fronts.sockets import SocketWatch
 from fairlead.kit.calls import contain_tasks
 from fairlead.kit.clock import SystemClock
 from fairlead.model.edits import Grant
 from fairlead.model.errors import FairleadError
 from fairlead.model.holdings import Holdings, Unknown
-from fairlead.model.names import socket_name
 from fairlead.model.ports import Backend, Clock
 from fairlead.model.resource import Resource
 from fairlead.observe.journal import Journal
@@ -44,6 +40,7 @@ from fairlead.observe.journal import Journal
 if TYPE_CHECKING:
     from fairlead.app.audit import Auditor
     from fairlead.app.clusterside import ClusterSide
+    from fairlead.app.recorder import Recorder
     from fairlead.app.web import Web
 
 PATIENCE_S = 5.0  # for backends that have not answered yet, while others have devices to offer
@@ -103,43 +100,25 @@ class Daemon:
             self.web = Web(self)
         kubelet = loaded.config.kubelet
         watched = kubelet.registration is Registration.WATCHER
-        called = kubelet.registration is Registration.SOCKET
         self.directory = Path(kubelet.watcher_directory if watched else kubelet.directory)
+        self.recorder: Recorder | None = None
+        if loaded.config.record.file:
+            from fairlead.app.recorder import Recorder  # noqa: PLC0415 - off by default
+
+            self.recorder = Recorder(self, Path(loaded.config.record.file), loaded.config.record.max_size)
         self.engine = Engine(
             self.directory,
             self.clock,
             self.journal.record,
             self.problems.note,
-            self.holders,
+            self.recorder.holders if self.recorder is not None else self.holders,
             on_change=self.refresh,
             on_health=self.refresh_health,
             on_fault=lambda cause: self.cluster and self.cluster.fault(cause),
         )
         self.entry = Entry(self)
         self._watch = SocketWatch(self.directory, self.clock)
-        self.supervisor = Supervisor(
-            make_allocator(
-                lambda: self.engine.sources.editing,
-                self.journal.record,
-                self._granted,
-                lambda: self.cluster.assigner if self.cluster is not None else None,
-                lambda resource: self.cluster.env(resource) if self.cluster is not None else {},
-                recent=RecentGrants(self.clock),
-                clean=self.engine.clean,
-            ),
-            EndpointContext(
-                directory=self.directory,
-                kubelet_socket=self.directory / (kubelet.socket or KUBELET_SOCKET) if called else None,
-                watch=self._watch,
-                clock=self.clock,
-                record=self.journal.record,
-                description=description,
-                socket_name=partial(
-                    socket_name, template=kubelet.socket_name.replace("{started}", f"{self.started_s:.0f}")
-                ),
-                instrument=self.web.instrument if self.web is not None else lambda handlers: handlers,
-            ),
-        )
+        self.supervisor = make_supervisor(self, self._granted, self._watch)
 
     # --- Life -----------------------------------------------------------------------------------------------------
 
@@ -203,6 +182,8 @@ class Daemon:
         if self.auditor is not None:
             self.auditor.close()
         await self.entry.leave()
+        if self.recorder is not None:
+            self.recorder.close()
 
     # --- From devices to resources --------------------------------------------------------------------------------
 
@@ -262,6 +243,8 @@ class Daemon:
         if stale and self._ready and not self._stale and not self.stopped.is_set():
             self.engine.settle_health()
             self.supervisor.update(self.engine.conditions)  # the kubelet first: it may start a pod on the device
+            if self.recorder is not None:
+                self.recorder.settled_health()
             self._tell_cluster()
             self.engine.keep_health()
 
@@ -273,6 +256,8 @@ class Daemon:
         self.engine.settle(self.loaded.rules, self.supervisor.unsent)
         self._tell_cluster()
         self.supervisor.apply(self.engine.resources, self.engine.conditions)
+        if self.recorder is not None:
+            self.recorder.settled()
         self.engine.keep_health()
         self.holders.wake()
 
@@ -383,6 +368,8 @@ class Daemon:
             self.holders.pod_resources = new.config.kubelet.pod_resources
             self._ready = False  # until it is known who holds what: see _resettle
             self.journal.record("config-applied", source=new.source, rules=len(new.rules))
+            if self.recorder is not None:
+                self.recorder.configured()
             fixed = needs_restart(self._started_with, new.config)
             self.problems.note("restart", f"a restart is needed for: {', '.join(fixed)}" if fixed else "")
             self.engine.sources.replace(same, opened, tempo_of(new.config))

@@ -131,6 +131,7 @@ def needs_restart(old: Config, new: Config) -> tuple[str, ...]:
         "status.socket": (old.status.socket, new.status.socket),
         "watchdog": (old.watchdog, new.watchdog),
         "log": (old.log, new.log),
+        "record": (old.record, new.record),
         "instance": (old.instance, new.instance),
     }
     return tuple(name for name, (before, after) in pairs.items() if before != after)

@@ -24,7 +24,7 @@ from fairlead.kit.singleflight import SingleFlight
 from fairlead.model.device import Usage
 from fairlead.model.errors import HostError
 from fairlead.model.holdings import Holdings, Unknown
-from fairlead.model.names import DeviceId
+from fairlead.model.names import DeviceId, ResourceName
 from fairlead.observe.exposition import TYPE
 from fairlead.observe.http import HttpServer, Reply, Request, is_loopback, listen
 from fairlead.observe.metrics import render
@@ -65,7 +65,7 @@ class Web:
         self._totals.note(fact)
         self._shown.note(fact)
 
-    def instrument(self, handlers: Handlers) -> Handlers:
+    def instrument(self, _resource: ResourceName, handlers: Handlers) -> Handlers:
         unary = {method for method in handlers if method is not dp.LIST_AND_WATCH}
         return {
             method: self._totals.timed(method.path.rpartition("/")[2], handler) if method in unary else handler

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -32,6 +33,7 @@ from fairlead.cli.options import (
     survey_devices,
 )
 from fairlead.cli.packing import inspect, simulate, why
+from fairlead.cli.replay import explain_past, replay
 from fairlead.cli.run import WEB
 from fairlead.cli.say import say
 from fairlead.cli.scheduler import scheduler
@@ -58,7 +60,7 @@ cli.add_command(node)
 cli.add_command(scheduler)
 for packed in (inspect, simulate, why):
     cli.add_command(packed)
-for care in (audit, cordon, journal, uncordon):
+for care in (audit, cordon, journal, replay, uncordon):
     cli.add_command(care)
 for dialect in dialects.commands():
     cli.add_command(dialect)
@@ -92,11 +94,12 @@ def run(config: str | None, web: bool, **given: str | None) -> None:
 @click.option("--fleet", default="h100x8", show_default=True, help="Simulated node: a name, or a YAML file.")
 @click.option("--once", is_flag=True, help="Play the story once and leave, even on a terminal.")
 @click.option("--keep", is_flag=True, help="Keep the demo's directory and say where it is.")
-def demo(fleet: str, once: bool, keep: bool) -> None:
+@click.option("--record", default="", metavar="FILE", help="Record what the daemon does, for fairlead replay.")
+def demo(fleet: str, once: bool, keep: bool, record: str) -> None:
     """Watch a simulated GPU node. Pods come and go, a GPU fails and returns, the kubelet restarts."""
     from fairlead.cli.demo import play  # noqa: PLC0415 - needs the stand-in
 
-    sys.exit(play(fleet, once=once, keep=keep))
+    sys.exit(play(fleet, once=once, keep=keep, record=record))
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
@@ -224,13 +227,34 @@ def status(socket: str | None, as_json: bool, check: bool) -> None:
 
 
 @cli.command()
-@click.argument("resource")
+@click.argument("resource", required=False)
 @click.option("-n", "--count", default=1, show_default=True, help="How many slots a container asks for.")
 @click.option("--config", "config", metavar="FILE", help="Explain on the inventory of a configuration, not a daemon.")
+@click.option("--recording", metavar="FILE", type=click.Path(path_type=Path), help="Explain decisions of the past.")
+@click.option("--at", metavar="TIME", help="With --recording: those within a second of it, such as 2h ago.")
+@click.option("--pod", metavar="NAME", help="With --recording: those for this pod, with or without namespace.")
+@click.option("--slot", metavar="ID", help="With --recording: those that gave this slot, by the beginning of its id.")
 @socket_option
 @json_option
-def explain(resource: str, count: int, config: str | None, socket: str | None, as_json: bool) -> None:
-    """Explain which slots a request would get, and why not others."""
+def explain(
+    resource: str | None,
+    count: int,
+    config: str | None,
+    recording: Path | None,
+    at: str | None,
+    pod: str | None,
+    slot: str | None,
+    socket: str | None,
+    as_json: bool,
+) -> None:
+    """Explain which slots a request would get, and why not others. With --recording: which it got."""
+    if recording is not None:
+        explain_past(recording, at, pod, slot, as_json)
+        return
+    if at or pod or slot:
+        raise UsageError("--at, --pod and --slot are of a recording. Give one with --recording FILE")
+    if resource is None:
+        raise UsageError("name a resource, such as nvidia.com/gpu; or a recording, with --recording FILE")
     from fairlead.cli import show  # noqa: PLC0415 - loads the engine
     from fairlead.model.holdings import Holdings  # noqa: PLC0415 - as above
     from fairlead.model.inventory import ALL_HEALTHY  # noqa: PLC0415 - as above

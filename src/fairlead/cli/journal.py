@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fairlead.cli.options import ask_daemon, json_option, print_answer, socket_option
+from fairlead.cli.options import ask_daemon, json_option, print_answer, read_time, socket_option
 from fairlead.cli.say import say
 from fairlead.model.errors import NotRunning, UsageError
 
@@ -43,7 +43,7 @@ def journal(
     from fairlead.observe.journal import CAPACITY  # noqa: PLC0415 - as above
     from fairlead.observe.journalfile import is_about, read_journals, time_of  # noqa: PLC0415 - as above
 
-    since_s = _time(since, SystemClock().now()) if since else 0.0
+    since_s = read_time("--since", since, SystemClock().now()) if since else 0.0
     most = count or (MOST if since or device or pod else SHOWN)
 
     def keep(row: Mapping[str, Any]) -> bool:
@@ -80,20 +80,3 @@ def _directory(given: str | None) -> Path | None:
     set_to = [str(each.value) for each in overrides({"--journal-dir": given}) if each.path == ("log", "directory")]
     text = set_to[0] if set_to else LogSpec().directory
     return Path(text) if text else None
-
-
-def _time(text: str, now_s: float) -> float:
-    """A duration before now, or a time; without a zone, as the journal shows it."""
-    from datetime import UTC, datetime  # noqa: PLC0415 - only this
-
-    from fairlead.kit.decoding import Seconds  # noqa: PLC0415 - as above
-
-    try:
-        return now_s - Seconds.parse(text)
-    except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise UsageError(f"--since {text!r:.80} is no time. Give one such as 30m, 2h or 2026-11-17T14:00") from None

@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.config.settings import CONFIG_ENV, SETTINGS, config_path, overrides
 from fairlead.kit.text import each_text, encodable, printable, show_json
+from fairlead.model.errors import UsageError
 
 if TYPE_CHECKING:
     from fairlead.config.load import Loaded
@@ -79,3 +80,20 @@ def print_answer(answer: Any, as_json: bool, draw: Callable[[Any], str], shape: 
 
         shown = decode(shown, shape)
     click.echo(draw(shown))
+
+
+def read_time(flag: str, text: str, now_s: float) -> float:
+    """A duration before now, or a time; without a zone, as the journal shows it."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - only this
+
+    from fairlead.kit.decoding import Seconds  # noqa: PLC0415 - as above
+
+    try:
+        return now_s - Seconds.parse(text)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(f"{flag} {text!r:.80} is no time. Give one such as 30m, 2h or 2026-11-17T14:00") from None

@@ -26,6 +26,7 @@ from fairlead.policy.offering.rules import Rule, Selector, check_rules
 
 Problem = tuple[Path, str]
 
+RECORD_MIN_BYTES = 2**20
 SHORTEST_S = 0.01  # anything below is a busy loop
 SOCKET_PATH_MAX_BYTES = 107
 BACKENDS_MAX = 64
@@ -92,6 +93,8 @@ def check(config: Config) -> tuple[tuple[Rule, ...], list[Problem]]:
     ):
         if value:
             problems += _absolute(path, value)
+    if config.record.max_size < RECORD_MIN_BYTES:
+        problems.append((("record", "maxSize"), f"{config.record.max_size:,} bytes are too few: give 1MiB or more"))
     for path, seconds in (
         (("scan", "interval"), config.scan.interval),
         (("scan", "deadline"), config.scan.deadline),

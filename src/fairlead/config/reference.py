@@ -10,7 +10,7 @@ import msgspec.inspect as mi
 from msgspec import Struct
 
 from fairlead.config.spec import Config
-from fairlead.kit.decoding import Seconds, did_you_mean
+from fairlead.kit.decoding import Bytes, Seconds, did_you_mean
 from fairlead.model.errors import UsageError
 
 EXAMPLE = """\
@@ -86,6 +86,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, Seconds):
         return f"{float(value):g}s"
+    if isinstance(value, Bytes):
+        return f"{value >> 20}MiB" if value and not value % 2**20 else int(value)
     if isinstance(value, str):
         return str.__str__(value)
     return value

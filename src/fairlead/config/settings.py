@@ -43,6 +43,9 @@ SETTINGS = (
     Setting("--log-format", "FAIRLEAD_LOG_FORMAT", ("log", "format"), "text or json."),
     Setting("--journal-dir", "FAIRLEAD_JOURNAL_DIR", ("log", "directory"), "Where the journal is kept on disk."),
     Setting(
+        "--record", "FAIRLEAD_RECORD", ("record", "file"), "Record what happens in this file, for fairlead replay."
+    ),
+    Setting(
         "--watchdog-limit",
         "FAIRLEAD_WATCHDOG_LIMIT",
         ("watchdog", "limit"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 
 from fairlead.config.rulespec import MatchSpec, RuleSpec, Spec, doc, seconds
-from fairlead.kit.decoding import Seconds
+from fairlead.kit.decoding import Bytes, Seconds
 from fairlead.model.names import SOCKET_NAME
 from fairlead.policy.health import Tuning
 
@@ -249,6 +249,15 @@ class AuditSpec(Spec, frozen=True):
     ] = field(default_factory=lambda: ["dcgm-exporter", "nv-hostengine", "nvidia-cuda-mps*"])
 
 
+class RecordSpec(Spec, frozen=True):
+    """A recording of what the daemon hears, decides and answers, for `fairlead replay`."""
+
+    file: Annotated[str, doc("Where it is kept. Empty: nothing is recorded.", "/var/lib/fairlead/flight.rec")] = ""
+    max_size: Annotated[Bytes, doc("Of all its files together, at least 1MiB.", "64MiB")] = field(
+        default_factory=lambda: Bytes(64 * 2**20)
+    )
+
+
 class LogFormat(enum.StrEnum):
     TEXT = "text"
     JSON = "json"
@@ -289,6 +298,7 @@ class Config(Spec, frozen=True):
     audit: Annotated[AuditSpec, doc("Comparing grants, the kubelet's view and processes.")] = field(
         default_factory=AuditSpec
     )
+    record: Annotated[RecordSpec, doc("A recording, to be played again.")] = field(default_factory=RecordSpec)
     log: Annotated[LogSpec, doc("What the daemon writes to standard error.")] = field(default_factory=LogSpec)
     take_over: Annotated[
         bool,

@@ -10,11 +10,12 @@ from msgspec import Struct
 from fairlead.engine.allocator import Allocator, Chosen, Unconfirmed
 from fairlead.engine.recent import RecentGrants
 from fairlead.engine.source import Source
+from fairlead.engine.tap import Tap
 from fairlead.inject.merge import merge
 from fairlead.inject.templates import render
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
-from fairlead.model.errors import EditsFailed, UnfitSlots
+from fairlead.model.errors import EditsFailed, FairleadError, UnfitSlots
 from fairlead.model.names import DeviceId, ResourceName
 from fairlead.model.ports import Record
 from fairlead.model.resource import Resource, Slot
@@ -62,6 +63,7 @@ def make_allocator(
     node_env: Callable[[Resource], Mapping[str, str]] = lambda _: {},
     recent: RecentGrants | None = None,
     clean: Callable[[Resource, Grant], Awaitable[None]] | None = None,
+    tap: Tap | None = None,
 ) -> Allocator:
     preparing: dict[ResourceName, bool] = {}  # by the sources that the devices of a resource last had
 
@@ -71,7 +73,7 @@ def make_allocator(
         for name, part in _split(resource, grant):
             if name not in known:  # a container without its devices is worse than none
                 raise EditsFailed(name, "it is not configured any more")
-            parts.append(known[name].edits(part))
+            parts.append(known[name].edits(part) if tap is None else _told(tap, known[name], part))
         if resource.terms.assign is not None:
             parts.append(Edits(env=node_env(resource)))
         parts.append(render(resource.terms.extra, grant))
@@ -121,6 +123,16 @@ def make_allocator(
         recent=recent,
         unconfirmed=unconfirmed,
     )
+
+
+def _told(tap: Tap, source: Source, grant: Grant) -> Edits:
+    try:
+        made = source.edits(grant)
+    except FairleadError as error:
+        tap.edited(source.name, grant, error)
+        raise
+    tap.edited(source.name, grant, made)
+    return made
 
 
 def _split(resource: Resource, grant: Grant) -> list[tuple[str, Grant]]:

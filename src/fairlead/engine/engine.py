@@ -34,8 +34,15 @@ if TYPE_CHECKING:
 class HeldSlots(Protocol):
     """What the engine asks about slots that pods hold."""
 
-    asked_s: float  # when the kubelet was last asked
-    known_s: float  # the same, of the last time that it answered
+    @property
+    def asked_s(self) -> float:
+        """When the kubelet was last asked."""
+        ...
+
+    @property
+    def known_s(self) -> float:
+        """The same, of the last time that it answered."""
+        ...
 
     @property
     def held(self) -> Mapping[ResourceName, frozenset[SlotId]] | None:
@@ -79,6 +86,8 @@ class Engine:
         # Usable, and kept from new pods for now: by a foreign process (see `app.audit`), or until they are clean.
         self.held_back: Mapping[DeviceId, Condition] = {}
         self.cleaner: Cleaner | None = None
+        self.overlay: Mapping[DeviceId, Condition] = {}  # of these and the cordons, as last applied
+        self.settled_s = 0.0
 
     def read_units(self) -> None:
         """The units that an earlier daemon offered."""
@@ -124,15 +133,16 @@ class Engine:
     def settle_health(self) -> None:
         found = conditions_of(self.sources.speaking.values(), self.inventory)
         unclean = self.cleaner.conditions if self.cleaner is not None else {}
-        cordoned = {**self.held_back, **unclean, **self.cordons.conditions}
-        self.conditions = apply_cordons(found, self.inventory.devices, cordoned)
+        self.overlay = {**self.held_back, **unclean, **self.cordons.conditions}
+        self.conditions = apply_cordons(found, self.inventory.devices, self.overlay)
 
     def settle(self, rules: tuple[Rule, ...], unsent: Mapping[ResourceName, Resource | None] | None = None) -> None:
         """What the rules make of the devices that are there now, and what must stay listed. `unsent`: see `Listing`."""
         self.inventory = inventory_of(self.sources.speaking.values(), self.inventory)
         self.settle_health()
         self.listing.units.asked_s = self._holders.asked_s
-        now_s = self._clock.monotonic()  # how long a slot has been gone, whatever is done to the wall clock
+        # How long a slot has been gone, whatever is done to the wall clock.
+        now_s = self.settled_s = self._clock.monotonic()
         holders = self._holders
         self.resources = self.listing.settle(
             self.inventory, rules, holders.held, now_s, holders.is_free, holders.known_s, unsent

@@ -92,6 +92,27 @@ class Listing:
         self.problems = tuple(problems)
         return tuple(self._listed.values())
 
+    @property
+    def granted(self) -> tuple[tuple[ResourceName, SlotId, float], ...]:
+        """Slots that were handed out by us, and when; of devices that are offered in two forms."""
+        return tuple((*key, at_s) for key, at_s in self._allocated.items())
+
+    @property
+    def last_held(self) -> Held | None:
+        return self._held
+
+    def restore(
+        self,
+        listed: Iterable[Resource],
+        granted: Iterable[tuple[ResourceName, SlotId, float]],
+        held: Held | None,
+    ) -> tuple[Resource, ...]:
+        """As it was in another process."""
+        self._listed = {resource.name: resource for resource in listed}
+        self._allocated = {(name, slot): at_s for name, slot, at_s in granted}
+        self._held = held
+        return tuple(self._listed.values())
+
     def allocated(self, resource: ResourceName, slots: Iterable[SlotId], now_s: float) -> None:
         """Slots were just handed out. Counts until the kubelet can be expected to say so itself."""
         self._allocated.update(((resource, slot), now_s) for slot in slots)

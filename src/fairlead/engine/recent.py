@@ -7,7 +7,7 @@ given to the next one. No plugin can prevent that; a preference for other slots 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from fairlead.model.names import ResourceName, SlotId
@@ -31,6 +31,13 @@ class RecentGrants:
             granted[slot] = now_s
         while len(granted) > MAX_SLOTS:
             del granted[next(iter(granted))]
+
+    def copy(self) -> dict[ResourceName, dict[SlotId, float]]:
+        return {name: dict(slots) for name, slots in self._granted.items() if slots}
+
+    def restore(self, granted: Mapping[ResourceName, Mapping[SlotId, float]]) -> None:
+        """As they were in another process."""
+        self._granted = {name: dict(slots) for name, slots in granted.items()}
 
     def of(self, resource: ResourceName) -> AbstractSet[SlotId]:
         granted = self._granted.get(resource)

@@ -18,8 +18,10 @@ from fairlead.engine.closing import close_backend
 from fairlead.engine.containers import edits_of, prepare_of, wait_for_of
 from fairlead.engine.probing import prober_of
 from fairlead.engine.quota import Quota
+from fairlead.engine.tap import Tap
 from fairlead.engine.validate import check_cause, check_findings, check_signs
 from fairlead.kit.calls import Calls, explain, plain
+from fairlead.kit.waiting import first_of
 from fairlead.model.device import Device, Usage
 from fairlead.model.errors import NotYet
 from fairlead.model.health import Cause, Condition
@@ -65,6 +67,7 @@ class Source:
         tracks: Mapping[DeviceId, health.Track] | None = None,
         remembered: Findings | None = None,
         on_scan: Callable[[Source], None] = lambda _source: None,
+        tap: Tap | None = None,
     ) -> None:
         """`before` is the source that this one stands in for: what it found stands until a scan works.
 
@@ -85,6 +88,7 @@ class Source:
         self._on_health = on_health or on_change
         self._on_fault = on_fault
         self._on_scan = on_scan
+        self._tap = tap
         self.tracks: dict[DeviceId, health.Track] = dict(tracks or {})
         self._problems: dict[str, str] = {}  # of the scan, the probes, the watch
         self._clears: dict[DeviceId, int] = {}  # how often each was cleared
@@ -103,6 +107,8 @@ class Source:
         self._hears = isinstance(backend, Watches)
         self._resets = backend if isinstance(backend, ShowsResets) else None
         self._prober = prober_of(backend, self._calls)
+        if tap is not None:
+            tap.opened(self)
 
     @property
     def probed(self) -> bool:
@@ -237,7 +243,7 @@ class Source:
             track = self.tracks.get(device.id, health.Track(probed=self.probed))
             self.tracks[device.id] = track if track.probed == self.probed else replace(track, probed=self.probed)
         # One that left ill is still ill when it comes back; the others need not be remembered.
-        for left in [device for device in self.tracks.keys() - after if _is_well(self.tracks[device])]:
+        for left in [device for device in self.tracks.keys() - after if is_well(self.tracks[device])]:
             del self.tracks[left]
             self._clears.pop(left, None)
         self._unknown.clear()
@@ -270,6 +276,8 @@ class Source:
                     self._heed(device, verdict)
 
             await self._prober.ask(devices, self.tempo.probe_deadline_s, heed)
+            if self._tap is not None:
+                self._tap.probed(self, self._clock.monotonic(), self._unprobed)
         if self._resets is not None and (ill := [d for d in devices if self._waits_for_reset(d.id)]):
             await self._read_signs(self._resets, ill)
 
@@ -294,7 +302,7 @@ class Source:
     async def _pause(self) -> None:
         """Till the next probes. A backend that hears of faults itself is asked less often while all is well."""
         pause_s, rest_s = self.tempo.probe_interval_s, self.tempo.rest_interval_s
-        well = all(_is_well(self.tracks[device.id]) for device in self.findings.devices if device.id in self.tracks)
+        well = all(is_well(self.tracks[device.id]) for device in self.findings.devices if device.id in self.tracks)
         if rest_s <= pause_s or not self._hears or not well or self._unprobed:
             await self._clock.sleep(pause_s)
             return
@@ -362,8 +370,11 @@ class Source:
                 self._record("report-for-unknown-device", backend=self.name, device=str(device)[:80])
             return
         # Holds and windows are intervals: setting the wall clock must not stretch them.
-        judged = verdict(track, now_s=self._clock.monotonic(), tuning=self.tempo.tuning)
+        now_s = self._clock.monotonic()
+        judged = verdict(track, now_s=now_s, tuning=self.tempo.tuning)
         self.tracks[device] = judged
+        if self._tap is not None and not (judged is track and is_well(track)):
+            self._tap.judged(self, device, verdict, now_s)
         if judged.condition != track.condition:
             cause = judged.condition.cause
             until = {"until": "a reset is seen"} if cause and cause.cured_by and judged.causes else {}
@@ -376,24 +387,13 @@ class Source:
             )
             self._on_health()
         # After the report: the list that tells of a fault does not wait for the probes that follow it.
-        if judged is not track and not _is_well(judged):
+        if judged is not track and not is_well(judged):
             self._ailing.set()
 
 
-def _is_well(track: health.Track) -> bool:
+def is_well(track: health.Track) -> bool:
     return track == health.Track(probed=track.probed)
 
 
 def _nothing() -> None:
     pass
-
-
-async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Waits for the first of some coroutines and drops the others."""
-    tasks = [asyncio.create_task(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -12,8 +12,10 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 
-from fairlead.engine.source import Source, Tempo, first_of
+from fairlead.engine.source import Source, Tempo
+from fairlead.engine.tap import Tap
 from fairlead.kit.calls import explain
+from fairlead.kit.waiting import first_of
 from fairlead.model.health import Cause
 from fairlead.model.inventory import EMPTY, NO_LINKS, Conditions, Findings, Inventory, Links
 from fairlead.model.names import DeviceId
@@ -38,6 +40,7 @@ class Sources:
         self._on_health = on_health
         self._on_fault = on_fault
         self._on_scan = on_scan
+        self.tap: Tap | None = None  # for the sources that are started from now on
         self.live: dict[str, Source] = {}
         self._new: set[str] = set()  # live, but not heard of yet
         self._fading: dict[str, Source] = {}  # replaced, and still speaking
@@ -86,6 +89,7 @@ class Sources:
                 tracks=tracks,
                 remembered=remembered.get(name),
                 on_scan=self._on_scan,
+                tap=self.tap,
             )
             self.live[name] = source
             task = self._tasks[source] = asyncio.create_task(source.run(), name=f"source {name}")

@@ -45,6 +45,22 @@ class Units:
         """What waits until no pod holds a unit."""
         return self._waiting | self._unsure
 
+    @property
+    def chosen(self) -> dict[ResourceName, int]:
+        """By this process."""
+        return {name: unit for name, (_, unit) in self._chosen.items()}
+
+    @property
+    def granted_s(self) -> dict[ResourceName, float]:
+        """When units were last given to a container."""
+        return dict(self._granted_s)
+
+    def restore(
+        self, chosen: Mapping[ResourceName, tuple[MemoryTerms, int]], granted_s: Mapping[ResourceName, float]
+    ) -> None:
+        """As they were in another process."""
+        self._chosen, self._granted_s = dict(chosen), dict(granted_s)
+
     def asked(self, name: ResourceName) -> int:
         """The unit that the rule names; 0 if this process did not choose for it."""
         chosen = self._chosen.get(name)

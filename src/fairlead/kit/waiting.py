@@ -1,10 +1,10 @@
-"""Waiting for the first of two things. Knows nothing of what they are."""
+"""Waiting for the first of some things. Knows nothing of what they are."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from fairlead.model.ports import Clock
@@ -36,3 +36,14 @@ async def run_unless(event: asyncio.Event, work: Awaitable[R]) -> R | None:
         working.cancel()
         ending.cancel()
         await asyncio.gather(working, ending, return_exceptions=True)
+
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Waits for the first of some coroutines and drops the others."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -108,14 +108,14 @@ class Journal:
 
 def text_line(fact: Fact) -> str:
     """`2026-11-15T21:35:00.123Z allocated resource=nvidia.com/gpu slots=[a b]`"""
-    parts = [_stamp(fact.at_s), fact.kind]
+    parts = [stamp(fact.at_s), fact.kind]
     parts += [f"{key}={_text(value)}" for key, value in fact.keys.items() if value is not None and value != ""]
     return " ".join(parts)
 
 
 def json_line(fact: Fact) -> str:
     keys = {key: plain(value) for key, value in fact.keys.items()}
-    return show_json(msgspec.json.encode({"at": _stamp(fact.at_s), "event": fact.kind, **keys}).decode())
+    return show_json(msgspec.json.encode({"at": stamp(fact.at_s), "event": fact.kind, **keys}).decode())
 
 
 def to_stderr(form: Callable[[Fact], str]) -> Write:
@@ -168,7 +168,7 @@ def _second(at_s: int) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _stamp(at_s: float) -> str:
+def stamp(at_s: float) -> str:
     second, rest = divmod(at_s, 1)
     return f"{_second(int(second))}.{int(rest * 1000):03d}Z"
 

@@ -8,7 +8,7 @@ import sys
 from fairlead.model.errors import FairleadError, MissingExtra
 
 
-def play(fleet: str, *, once: bool = False, keep: bool = False) -> int:
+def play(fleet: str, *, once: bool = False, keep: bool = False, record: str = "") -> int:
     """Plays the demo; the exit code. Stays on a terminal until the visitor leaves, unless `once`."""
     try:
         from fairlead.cli.demo.show import Show  # noqa: PLC0415 - needs grpcio
@@ -16,7 +16,7 @@ def play(fleet: str, *, once: bool = False, keep: bool = False) -> int:
         raise MissingExtra("the demo", "demo") from error
     stay = sys.stdin.isatty() and sys.stdout.isatty() and not once
     try:
-        return asyncio.run(Show(fleet, stay=stay, keep=keep).run())
+        return asyncio.run(Show(fleet, stay=stay, keep=keep, record=record).run())
     except KeyboardInterrupt:
         return 0 if stay else 130
     except FairleadError as error:

@@ -21,16 +21,17 @@ PAUSE_S = 1.2
 
 
 class Show:
-    def __init__(self, fleet: str, *, stay: bool, keep: bool) -> None:
+    def __init__(self, fleet: str, *, stay: bool, keep: bool, record: str = "") -> None:
         self._fleet = fleet
         self._stay = stay
         self._keep = keep
+        self._record = record
         self._live: Any = None
         self._visiting = False  # the keys work
         self._began = time.perf_counter()
 
     async def run(self) -> int:
-        async with Stage(self._fleet, keep=self._keep) as stage:
+        async with Stage(self._fleet, keep=self._keep, record=self._record) as stage:
             story = Story(stage)
             try:
                 self._print(

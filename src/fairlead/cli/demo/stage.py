@@ -36,7 +36,7 @@ class DemoFailed(FairleadError):
 class Stage:
     """Set up with `async with`; everything it started is gone afterwards."""
 
-    def __init__(self, fleet: str, *, keep: bool = False) -> None:
+    def __init__(self, fleet: str, *, keep: bool = False, record: str = "") -> None:
         self.root = Path(tempfile.mkdtemp(prefix="fairlead-demo-", dir="/tmp"))  # short: sockets live in it
         self.kubelet = Kubelet(self.root / "k", seed=1, rate_limit=False)
         self.socket = self.root / "fairlead.sock"
@@ -46,6 +46,7 @@ class Stage:
             self.address = f"127.0.0.1:{free.getsockname()[1]}"  # of the page
         self._fleet = fleet
         self._keep = keep
+        self._record = str(Path(record).resolve()) if record else ""
         self._daemon: asyncio.subprocess.Process | None = None
         self.config.write_text(self._config_text())
 
@@ -57,6 +58,7 @@ class Stage:
             f"backends:\n  - {{kind: sim, fleet: {fleet}}}\nrules:\n{rules}"
             f"kubelet:\n  directory: {self.kubelet.plugin_dir}\n  podResources: {self.kubelet.podresources_socket}\n"
             f"status: {{socket: {self.socket}}}\nhttp: {{listen: '{self.address}'}}\nhealth: {HEALTH}\n"
+            f"record: {{file: '{self._record}'}}\n"
         )
 
     async def __aenter__(self) -> Self:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fairlead.model.edits import Edits
+from fairlead.model.errors import Oversize
 from fairlead.model.inventory import Conditions
 from fairlead.model.names import DeviceId
 from fairlead.model.resource import Resource, Slot
@@ -46,6 +47,22 @@ def with_conditions(known: DeviceList, conditions: Conditions) -> DeviceList:
         return replace(known, conditions=conditions)
     parts = {**known.parts, **{device: _encode_device(known.resource, conditions, device) for device in changed}}
     return replace(known, conditions=conditions, parts=parts, frame=b"".join(parts.values()))
+
+
+def published(
+    known: DeviceList, resource: Resource, conditions: Conditions, now_s: float
+) -> tuple[DeviceList, str | None]:
+    """The list that follows: of a resource that the kubelet would not take, the old slots.
+
+    And why it would not, empty if it would; None: the resource is the same one.
+    """
+    if resource is known.resource:
+        return with_conditions(known, conditions), None
+    try:
+        return make_device_list(resource, conditions), ""
+    except Oversize as error:
+        # With what is known now: a fault must not hide behind a list that is too long.
+        return encode_devices(with_slots_of(known.resource, resource, now_s), conditions), str(error)
 
 
 def _encode_device(resource: Resource, conditions: Conditions, name: DeviceId) -> bytes:

@@ -19,18 +19,12 @@ from msgspec.structs import replace
 from fairlead.engine.allocator import Allocator
 from fairlead.fronts.deviceplugin import lifecycle as lc
 from fairlead.fronts.deviceplugin.caller import Caller
-from fairlead.fronts.deviceplugin.encoding import (
-    DeviceList,
-    encode_devices,
-    make_device_list,
-    with_conditions,
-    with_slots_of,
-)
+from fairlead.fronts.deviceplugin.encoding import DeviceList, make_device_list, published, with_conditions
 from fairlead.fronts.deviceplugin.inherited import InheritedConnections
 from fairlead.fronts.deviceplugin.service import Service
 from fairlead.fronts.sockets import DirectoryLock, Identity, SocketWatch, identity
 from fairlead.kit.latest import Latest
-from fairlead.model.errors import HostError, Oversize
+from fairlead.model.errors import HostError
 from fairlead.model.inventory import Conditions
 from fairlead.model.names import ResourceName, socket_name
 from fairlead.model.ports import Clock, Record
@@ -59,7 +53,7 @@ class EndpointContext(Struct, frozen=True):
     pace: lc.Pace = lc.PACE
     jitter: Callable[[], float] = lambda: os.urandom(1)[0] / 255  # `random` would load OpenSSL for it
     socket_name: Callable[[ResourceName], str] = socket_name
-    instrument: Callable[[Handlers], Handlers] = lambda handlers: handlers  # may time the kubelet's calls
+    instrument: Callable[[ResourceName, Handlers], Handlers] = lambda _name, handlers: handlers  # may time, or record
 
 
 def record_shortage(record: Record, socket: Path, reason: str) -> None:
@@ -114,19 +108,12 @@ class Endpoint:
 
     def publish(self, resource: Resource, conditions: Conditions) -> None:
         """Offers what is listed now. A list that the kubelet would drop is refused here, and the old slots stay."""
-        if resource is not self.resource:
-            try:
-                self._set(make_device_list(resource, conditions))
-                self.problem = ""
-            except Oversize as error:
-                if self.problem != str(error):
-                    self.problem = str(error)
-                    self._context.record("list-refused", resource=self.name, reason=str(error))
-                # With what is known now: a fault must not hide behind a list that is too long.
-                kept = with_slots_of(self.resource, resource, self._context.clock.monotonic())
-                self._set(encode_devices(kept, conditions))
-        else:
-            self.update(conditions)
+        device_list, problem = published(self.device_list, resource, conditions, self._context.clock.monotonic())
+        if problem and problem != self.problem:
+            self._context.record("list-refused", resource=self.name, reason=problem)
+        if problem is not None:
+            self.problem = problem
+        self._set(device_list)
         if (prepares := self._allocator.prepares(resource)) != self._prepares:
             self._prepares = prepares
             self._post(lc.OptionsChanged())
@@ -237,7 +224,7 @@ class Endpoint:
         device_lists = Latest(self.device_list)
         caller = Caller(self._on_stream)
         service = Service(device_lists, self._allocator, self._context.record, caller)
-        handlers = dict(self._context.instrument(service.handlers()))
+        handlers = dict(self._context.instrument(self.name, service.handlers()))
         if self.life.watched:
             handlers |= self._watched_handlers(caller)
         on_shortage = partial(record_shortage, self._context.record, self.socket)

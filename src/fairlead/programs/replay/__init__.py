@@ -1,0 +1,1 @@
+"""`fairlead replay`: what a daemon was told is told to the same engine again, and its answers are compared."""

@@ -1,0 +1,309 @@
+"""The file of a recording: what is written is read back, and what a disk or another hand does to it is told."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.observe.recordings import state
+
+from fairlead.model.errors import UsageError
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+from fairlead.observe import recording as rec
+from fairlead.observe import recordingfile
+from fairlead.observe.recordingfile import MAGIC, RecordingFile, files_of, read
+from fairlead.programs.replay.compare import Comparison
+
+GPU = ResourceName("nvidia.com/gpu")
+PLENTY = 2**20
+
+
+def asked(number: int, size: int = 10) -> rec.Asked:
+    return rec.Asked(number, float(number), GPU, "Allocate", os.urandom(size))
+
+
+@contextmanager
+def written(path: Path, max_bytes: int = PLENTY) -> Iterator[RecordingFile]:
+    file = RecordingFile(path, max_bytes)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def put(file: RecordingFile, *records: rec.Record) -> None:
+    for record in records:
+        file.put(lambda record=record: record, is_state=isinstance(record, rec.State))  # type: ignore[misc]  # bound now
+
+
+def read_all(path: Path) -> tuple[list[rec.Record], list[str]]:
+    notes: list[str] = []
+    return [record for each in files_of(path) for record in read(each, notes)], notes
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    for _ in range(20_000):
+        if condition():
+            return
+        threading.Event().wait(0.001)
+    pytest.fail("the thread has not come so far")
+
+
+def test_what_is_put_is_read_back_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    records: list[rec.Record] = [state(), asked(1), rec.Overlaid({}), rec.Judged("sim", DeviceId("d"), "clean", 1.5)]
+    with written(tmp_path / "r") as file:
+        put(file, *records)
+    assert read_all(tmp_path / "r") == (records, [])
+    assert stat.S_IMODE((tmp_path / "r").stat().st_mode) == 0o600
+    assert file.problem == ""
+
+
+def test_records_before_a_state_are_of_no_use(tmp_path: Path) -> None:
+    with written(tmp_path / "r") as file:
+        put(file, asked(1), asked(2))
+        assert (file.wants_state, file.lost) == (True, 2)
+        put(file, state(), asked(3))
+        assert not file.wants_state
+    assert read_all(tmp_path / "r")[0] == [state(), rec.Asked(3, 3.0, GPU, "Allocate", read_request(tmp_path / "r"))]
+
+
+def read_request(path: Path) -> bytes:
+    last = read_all(path)[0][-1]
+    assert isinstance(last, rec.Asked)
+    return last.request
+
+
+def test_it_stays_within_its_size_and_each_file_begins_with_a_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recordingfile, "BATCH_S", 0.0)
+    most = 64 * 1024
+    with written(tmp_path / "r", most) as file:
+        for number in range(400):
+            if file.wants_state:
+                put(file, state())
+            put(file, asked(number, 1000))
+            wait_for(lambda: not file._queue)
+    sizes = [path.stat().st_size for path in files_of(tmp_path / "r")]
+    assert len(sizes) == 2
+    assert sum(sizes) <= most * 1.25
+    for path in files_of(tmp_path / "r"):
+        assert isinstance(next(read(path, [])), rec.State)
+    numbers = [record.number for record in read_all(tmp_path / "r")[0] if isinstance(record, rec.Asked)]
+    assert numbers == list(range(numbers[0], 400))  # the newest, and none is missing
+
+
+def test_while_no_state_comes_a_full_file_takes_no_more(tmp_path: Path) -> None:
+    most = 64 * 1024
+    with written(tmp_path / "r", most) as file:
+        put(file, state(), *(asked(number, 1000) for number in range(400)))
+        wait_for(lambda: file.broken)
+        assert file.lost > 0
+    assert (tmp_path / "r").stat().st_size <= most * 0.625 + 2000
+
+
+@pytest.mark.parametrize("cut", [1, 5, 8, 12, 30])
+def test_a_torn_record_is_left_out_and_the_next_daemon_goes_on_behind_the_last_whole_one(
+    cut: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "r"
+    with written(path) as file:
+        put(file, state(), asked(1), asked(2, 50))
+    os.truncate(path, path.stat().st_size - cut)
+    found, notes = read_all(path)
+    assert [type(record).__name__ for record in found] == ["State", "Asked"]
+    assert len(notes) == 1
+    assert "torn" in notes[0]
+    with written(path) as file:
+        put(file, state(fresh=True), asked(3))
+    found, notes = read_all(path)
+    assert [type(record).__name__ for record in found] == ["State", "Asked", "State", "Asked"]
+    assert notes == []
+
+
+def test_a_damaged_record_ends_the_reading_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    with written(path) as file:
+        put(file, state(), asked(1), asked(2))
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 0xFF
+    path.write_bytes(content)
+    found, notes = read_all(path)
+    assert len(found) == 2
+    assert notes[0].startswith(f"{path}: byte ")
+    assert notes[0].endswith("a record is damaged. What follows is left out")
+
+
+def test_a_file_that_is_no_recording_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("precious")
+    with written(path) as file:
+        put(file, state())
+        wait_for(lambda: file.problem)
+    assert path.read_text() == "precious"
+    assert "no recording" in file.problem
+    assert file.wants_state
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "link", "nowhere"])
+def test_a_place_that_is_no_file_is_a_problem_and_nothing_hangs(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "link":
+        path.symlink_to(tmp_path / "target")
+    else:
+        path = tmp_path / "no" / "r"
+    with written(path) as file:
+        put(file, state(), asked(1))
+        wait_for(lambda: file.problem)
+    assert str(path) in file.problem
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_full_disk_is_a_problem_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    true_write = os.write
+    full = True
+
+    def write(fd: int, content: memoryview) -> int:
+        if full and not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            raise OSError(28, "No space left on device")
+        return true_write(fd, content)
+
+    monkeypatch.setattr(os, "write", write)
+    with written(tmp_path / "r") as file:
+        put(file, state(), asked(1))
+        wait_for(lambda: file.problem)
+        assert "No space left on device" in file.problem
+        assert file.wants_state
+        full = False
+        put(file, state(), asked(2))
+        wait_for(lambda: not file.problem)
+    assert [type(record).__name__ for record in read_all(tmp_path / "r")[0]] == ["State", "Asked"]
+
+
+def test_a_disk_that_is_slow_costs_records_and_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordingfile, "WAITING_MAX", 10)
+    stuck = threading.Event()
+
+    def hangs() -> rec.Record:
+        stuck.wait(30)
+        return asked(0)
+
+    with written(tmp_path / "r") as file:
+        put(file, state())
+        file.put(hangs)
+        put(file, *(asked(number) for number in range(100)))
+        assert len(file._queue) <= 10
+        assert (file.broken, file.wants_state) == (True, True)
+        assert "too slow" in file.problem
+        stuck.set()
+
+
+def test_a_record_that_cannot_be_written_does_not_end_the_thread(tmp_path: Path) -> None:
+    def broken() -> rec.Record:
+        raise RuntimeError("a defect")
+
+    with written(tmp_path / "r") as file:
+        put(file, state())
+        file.put(broken)
+        wait_for(lambda: "a defect" in file.problem)
+        put(file, state(), asked(7))
+    assert isinstance(read_all(tmp_path / "r")[0][-1], rec.Asked)
+
+
+# --- Hostile files ----------------------------------------------------------------------------------------------------
+
+
+def frame(content: bytes) -> bytes:
+    return struct.pack("<II", len(content), zlib.crc32(content)) + content
+
+
+def packed(value: object) -> bytes:
+    return frame(zlib.compress(msgspec.msgpack.encode(value)))
+
+
+DEEP = b"\x91" * 100_000 + b"\x90"
+HOSTILE = {
+    "a length of 4 GiB": struct.pack("<II", 2**32 - 1, 0),
+    "what cannot be unpacked": frame(b"not zlib"),
+    "what unpacks without end": frame(zlib.compress(bytes(recordingfile.FRAME_MAX_BYTES * 4))),
+    "no record": packed({"type": "nothing"}),
+    "no mapping": packed([1, 2, 3]),
+    "a record of wrong types": packed({"type": "state", "version": "one"}),
+    "a depth of 100,000": frame(zlib.compress(DEEP)),
+    "text that is none": frame(zlib.compress(b"\xa5\xff\xff\xff\xff\xff")),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_record_ends_the_reading_and_is_named(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(MAGIC + frame(rec.encode(state())) + HOSTILE[what])
+    found, notes = read_all(path)
+    assert len(found) == 1
+    assert len(notes) == 1
+    assert f"{path}: byte " in notes[0]
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_it_stumble(content: bytes) -> None:
+    path = Path(f"/dev/shm/fairlead-test-{os.getpid()}.rec")
+    try:
+        path.write_bytes(MAGIC + frame(rec.encode(state())) + content)
+        assert len(list(read(path, []))) >= 1
+    finally:
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "it is no recording"),
+        (b"fairlead recording 2\n", "it is no recording"),
+        (MAGIC, "it has no state"),
+        (MAGIC + frame(rec.encode(asked(1))), "it has no state"),
+        (MAGIC + frame(rec.encode(state(version=9))), "its version is 9"),
+        (MAGIC + frame(rec.encode(state(config={"rules": [{"resource": "bad name"}]}))), "does not hold here"),
+        (MAGIC + frame(rec.encode(state(config={"nonsense": 1}))), "does not hold here"),
+    ],
+)
+def test_a_recording_that_cannot_be_played_says_why(content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=says):
+        Comparison(path).run()
+
+
+def test_records_that_contradict_each_other_are_played_all_the_same(tmp_path: Path) -> None:
+    """Answers without a question, sources that were never opened, slots of nothing: no traceback."""
+    odd: list[rec.Record] = [
+        state(),
+        rec.Answered(7, 1.0),
+        rec.Judged("never", DeviceId("d"), "fault", 1.0),
+        rec.Judged("never", DeviceId("d"), "explode", 1.0),
+        rec.Judged("never", DeviceId("d"), "cleared", -1e300, code="x"),
+        rec.Settled(2.0, ("never", "never", "other"), 0.0, 0.0, {GPU: (1, 2)}, free=((GPU, SlotId("x")),)),
+        rec.Asked(8, 3.0, GPU, "Allocate", b"\xff\xff"),
+        rec.Answered(8, 3.0, b"\xff"),
+        rec.Asked(9, 3.0, ResourceName(""), "Nothing", b""),
+        rec.Answered(9, 3.0, status=99, message="x" * 10_000),
+        rec.Held(4.0, ((GPU, SlotId("s"), "not/a/pod/at/all"),)),
+    ]
+    path = tmp_path / "r"
+    path.write_bytes(MAGIC + b"".join(frame(rec.encode(record)) for record in odd))
+    report = Comparison(path).run()
+    assert not report.same
+    assert report.records == len(odd)
