@@ -26,6 +26,7 @@ from bench import (
     nvidia,
     paths,
     placement,
+    recording,
     remember,
     report,
     scheduler,
@@ -60,6 +61,7 @@ GROUPS = (
     "amd",
     "paths",
     "web",
+    "recording",
     "scheduler",
     "remember",
     "kubelet",
@@ -113,6 +115,8 @@ class Bench:
             await self.run_paths()
         if "web" in self.groups:
             self.sheets.append(await web.run(self.effort, self.open_kubelet, self.say))
+        if "recording" in self.groups:
+            self.sheets.append(await recording.run(self.effort, self.open_kubelet, self.say))
         if "scheduler" in self.groups:
             await self.run_scheduler()
         if "remember" in self.groups:

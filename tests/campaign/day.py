@@ -19,12 +19,15 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 from fairlead.app import web
+from fairlead.observe.recordingfile import files_of
+from fairlead.programs.replay.compare import Comparison
 from tests.campaign.checks import Checks, Violation
 from tests.campaign.events import ENDINGS, QUIET, Event, generate
 from tests.campaign.run import HANG_S, SHM, Say, explain, forget_calls, open_files
@@ -42,6 +45,7 @@ WARM_HOURS = 2.0  # before that memory is not compared: the journal fills, cache
 BOUNDS = {"objects": 1000, "blocks": 2000, "own_mb": 4.0}
 SAY_EVERY_S = 5.0
 HTTP = "http: {listen: '127.0.0.1:0'}\n"
+RECORD_MAX_BYTES = 2 * 2**20
 # No device of the others: what they remember goes with them.
 BARE = Variant("bare", f"backends:{THIRD}{PLAIN}{HEALTH}", frozenset({"third"}), by_vendor({}))
 
@@ -79,9 +83,9 @@ class Day:
 class Watched(Troubled):
     """A node with HTTP on, and with those who use it."""
 
-    def __init__(self, root: Path, seed: int) -> None:
+    def __init__(self, root: Path, seed: int, record: Path | None = None) -> None:
         super().__init__(root, seed)
-        self.more = HTTP
+        self.more = f"{HTTP}record: {{file: {record}, maxSize: {RECORD_MAX_BYTES}}}\n" if record else HTTP
         self.watchers = Watchers(self, seed)
 
     async def start(self) -> None:
@@ -99,7 +103,9 @@ class Watched(Troubled):
         return self.watchers.out > 0 or super().expects_answer()
 
 
-def run(hours: float, seed: int, say: Say = lambda _: None, *, every_s: float = HOUR_S) -> Day:
+def run(
+    hours: float, seed: int, say: Say = lambda _: None, *, every_s: float = HOUR_S, record: Path | None = None
+) -> Day:
     """Plays it on a loop of its own, and counts at this distance."""
     began_s, day = time.monotonic(), Day()
     root = Path(tempfile.mkdtemp(prefix="fl", dir=SHM if SHM.is_dir() else None))
@@ -107,7 +113,7 @@ def run(hours: float, seed: int, say: Say = lambda _: None, *, every_s: float = 
     loop.works = lambda: CountedOwner.owed > 0
     try:
         with mock.patch.object(web, "Owner", CountedOwner), asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(_live(day, hours * HOUR_S, seed, root, say, every_s))
+            runner.run(_live(day, hours * HOUR_S, partial(Watched, root, seed, record), seed, say, every_s))
     finally:
         faulthandler.cancel_dump_traceback_later()
         shutil.rmtree(root, ignore_errors=True)
@@ -116,8 +122,8 @@ def run(hours: float, seed: int, say: Say = lambda _: None, *, every_s: float = 
     return day
 
 
-async def _live(day: Day, long_s: float, seed: int, root: Path, say: Say, every_s: float) -> None:
-    node = Watched(root, seed)
+async def _live(day: Day, long_s: float, make: Callable[[], Watched], seed: int, say: Say, every_s: float) -> None:
+    node = make()
     checks = Checks(node)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WarpLoop)
@@ -268,6 +274,16 @@ def judge(counts: Sequence[Count]) -> str:
     return ""
 
 
+def replayed(path: Path) -> str:
+    """What is wrong with the recording; empty: it is within its bound, and comes out again."""
+    size = sum(each.stat().st_size for each in files_of(path))
+    report = Comparison(path).run()
+    print(f"recording: {size:,} bytes, {report.records:,} records, {report.lists:,} lists, {report.calls:,} calls")
+    if size > RECORD_MAX_BYTES:
+        return f"the recording has {size:,} bytes, and {RECORD_MAX_BYTES:,} were allowed"
+    return str(report.differences[0]) if report.differences else "; ".join(report.notes)
+
+
 def _grown(count: Count, first: Count, name: str, most: float) -> str:
     """Fewer files or threads are no better than more: it is not the same state then."""
     grown = getattr(count, name) - getattr(first, name)
@@ -280,10 +296,13 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=24.0, help="of the node's time")
     parser.add_argument("--every", type=float, default=HOUR_S, help="seconds of its time between two counts")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--record", type=Path, help="record it in this file, and play that again")
     args = parser.parse_args()
     command = f"python -m tests.campaign.day --hours {args.hours:g} --every {args.every:g} --seed {args.seed}"
     print(f"a watched node for {args.hours:g} hours of its time ({command})", flush=True)
-    day = run(args.hours, args.seed, lambda line: print(line, flush=True), every_s=args.every)
+    day = run(args.hours, args.seed, lambda line: print(line, flush=True), every_s=args.every, record=args.record)
+    if args.record is not None:
+        day.failure = day.failure or replayed(args.record)
     print(f"{day.events} events and {day.quiets} quiets in {day.real_s:.0f} s")
     print(", ".join(f"{what}: {count:,}" for what, count in sorted(day.seen.items())))
     print(f"FAILED: {day.failure}\nagain: {command}" if day.failure else "ok")

@@ -25,6 +25,7 @@ from fairlead.app.tasks import Tasks
 from fairlead.config.load import Loaded, needs_cluster
 from fairlead.config.spec import Registration
 from fairlead.engine.engine import Engine
+from fairlead.engine.storms import Storms
 from fairlead.fronts.holders import Holders, missing_mount
 from fairlead.fronts.podresources import DEADLINE_S
 from fairlead.fronts.sockets import SocketWatch
@@ -118,6 +119,7 @@ class Daemon:
         )
         self.entry = Entry(self)
         self._watch = SocketWatch(self.directory, self.clock)
+        self.storms = Storms(self.clock, self.journal.record, loaded.config.storm.tuning())
         self.supervisor = make_supervisor(self, self._granted, self._watch)
 
     # --- Life -----------------------------------------------------------------------------------------------------
@@ -179,6 +181,7 @@ class Daemon:
         await self._reloads.stop()
         await self.tasks.end(self.engine.sources.stop())
         self.holders.close()
+        self.storms.close()
         if self.auditor is not None:
             self.auditor.close()
         await self.entry.leave()
@@ -363,6 +366,7 @@ class Daemon:
                 raise
             self._start_cluster(cluster)
             self.loaded = new
+            self.storms.tuning = new.config.storm.tuning()
             self.engine.reconfigure(memorable(new.config))
             self.entry.open_cleaner()
             self.holders.pod_resources = new.config.kubelet.pod_resources

@@ -39,6 +39,7 @@ def take_snapshot(daemon: Daemon, holdings: Holdings | Unknown) -> Snapshot:
         elsewhere=daemon.cluster.actual_devices() if daemon.cluster is not None else {},
         cordons=tuple(daemon.engine.cordons.by_device.values()),
         doctor=daemon.questions.examination,
+        storms=daemon.storms.raging,
         problems=tuple(_problems(daemon)),
     )
 

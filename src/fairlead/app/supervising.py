@@ -49,6 +49,7 @@ def make_supervisor(daemon: Daemon, granted: Callable[[Resource, Grant], None], 
             recent=recorder.recent if recorder is not None else RecentGrants(daemon.clock),
             clean=daemon.engine.clean,
             tap=recorder,
+            storms=daemon.storms,
         ),
         EndpointContext(
             directory=daemon.directory,

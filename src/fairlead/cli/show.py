@@ -22,6 +22,7 @@ def status(answer: Status) -> str:
     if (found := answer.doctor) is not None:
         bad = "bad" if found.errors else "warn" if found.warnings else "dim"
         notes.append(paint(f"doctor, {duration(now - found.at_s)} ago: {found}", bad))
+    notes += [paint(text, "warn") for text in answer.storms]
     if not answer.holders_known:
         notes.append(paint(f"who holds what is unknown: {answer.holders_problem}", "dim"))
     return _blocks(

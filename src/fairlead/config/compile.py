@@ -27,6 +27,7 @@ from fairlead.policy.offering.rules import Rule, Selector, check_rules
 Problem = tuple[Path, str]
 
 RECORD_MIN_BYTES = 2**20
+DELAY_MAX_S = 10.0
 SHORTEST_S = 0.01  # anything below is a busy loop
 SOCKET_PATH_MAX_BYTES = 107
 BACKENDS_MAX = 64
@@ -93,6 +94,10 @@ def check(config: Config) -> tuple[tuple[Rule, ...], list[Problem]]:
     ):
         if value:
             problems += _absolute(path, value)
+    if config.storm.delay > DELAY_MAX_S:
+        problems.append(
+            (("storm", "delay"), f"{config.storm.delay:g} s is too long: the kubelet waits. Give 10s or less")
+        )
     if config.record.max_size < RECORD_MIN_BYTES:
         problems.append((("record", "maxSize"), f"{config.record.max_size:,} bytes are too few: give 1MiB or more"))
     for path, seconds in (

@@ -10,6 +10,7 @@ from fairlead.config.rulespec import MatchSpec, RuleSpec, Spec, doc, seconds
 from fairlead.kit.decoding import Bytes, Seconds
 from fairlead.model.names import SOCKET_NAME
 from fairlead.policy.health import Tuning
+from fairlead.policy.storms import Tuning as StormTuning
 
 KUBELET_ROOT = "/var/lib/kubelet"
 
@@ -249,6 +250,26 @@ class AuditSpec(Spec, frozen=True):
     ] = field(default_factory=lambda: ["dcgm-exporter", "nv-hostengine", "nvidia-cuda-mps*"])
 
 
+class StormSpec(Spec, frozen=True):
+    """When the same request is refused again and again: a controller makes its pod anew each time."""
+
+    refusals: Annotated[
+        int, Meta(ge=0, le=1000, description="So many within the time are a storm, which is told of. 0: never.")
+    ] = 5
+    within: Annotated[Seconds, doc("That time. A storm that is quiet for so long is over.", "1m")] = seconds(60)
+    delay: Annotated[
+        Seconds,
+        doc(
+            "Longest time that a refusal is held back in a storm, 10s at most. It slows the controller, and holds up the "
+            "kubelet's loop for other pods, too. 0: not at all.",
+            "2s",
+        ),
+    ] = seconds(0)
+
+    def tuning(self) -> StormTuning:
+        return StormTuning(self.refusals, self.within, self.delay)
+
+
 class RecordSpec(Spec, frozen=True):
     """A recording of what the daemon hears, decides and answers, for `fairlead replay`."""
 
@@ -298,6 +319,7 @@ class Config(Spec, frozen=True):
     audit: Annotated[AuditSpec, doc("Comparing grants, the kubelet's view and processes.")] = field(
         default_factory=AuditSpec
     )
+    storm: Annotated[StormSpec, doc("Pods that are refused again and again.")] = field(default_factory=StormSpec)
     record: Annotated[RecordSpec, doc("A recording, to be played again.")] = field(default_factory=RecordSpec)
     log: Annotated[LogSpec, doc("What the daemon writes to standard error.")] = field(default_factory=LogSpec)
     take_over: Annotated[

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from fairlead.engine.grants import check_ask, check_ids, held_grant, make_grant, straddles
 from fairlead.engine.recent import RecentGrants
+from fairlead.engine.storms import Storms
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import AskRefused, BadAsk, FairleadError, UnknownSlots
 from fairlead.model.inventory import Conditions
@@ -70,6 +71,7 @@ class Allocator(Struct, frozen=True):
     chosen: Callable[[], Chosen | None] = lambda: None
     recent: RecentGrants | None = None
     unconfirmed: Callable[[Resource], Unconfirmed | None] = lambda _resource: None
+    storms: Storms | None = None
 
     def prefer(
         self, resource: Resource, asks: Sequence[Ask]
@@ -132,8 +134,10 @@ class Allocator(Struct, frozen=True):
             grants = [make_grant(resource, conditions, ids) for ids in containers]
             edits = [self.edits(resource, grant) for grant in grants]
         except AskRefused as refusal:
-            self.record("allocate-refused", resource=resource.name, reason=str(refusal))
+            if held_back_s := self._refused(resource, containers, refusal):
+                return self._refuse_later(refusal, held_back_s)
             raise
+        self._granted(resource, containers)
         for ids, grant in zip(containers, grants, strict=True):
             self.granted(resource, grant)
             if self.recent is not None:
@@ -151,7 +155,7 @@ class Allocator(Struct, frozen=True):
         try:
             await unconfirmed.wait(resource, [slot for ids in containers for slot in ids])
         except AskRefused as refusal:
-            self.record("allocate-refused", resource=resource.name, reason=str(refusal))
+            await self._hold_back(self._refused(resource, containers, refusal))
             raise
         edits = self._allocate(resource, conditions, containers)
         return edits if isinstance(edits, list) else await edits
@@ -169,12 +173,30 @@ class Allocator(Struct, frozen=True):
                 edits.append(self.edits(resource, grants[-1]))
         except AskRefused as refusal:
             chosen.forget(resource, [slot for grant in grants for slot in grant.slots])
-            self.record("allocate-refused", resource=resource.name, reason=str(refusal))
+            await self._hold_back(self._refused(resource, containers, refusal))
             raise
+        self._granted(resource, containers)
         for grant in grants:
             self.granted(resource, grant)
             self.record("allocated", resource=resource.name, slots=grant.slots)
         return edits
+
+    def _granted(self, resource: Resource, containers: Sequence[Sequence[str]]) -> None:
+        if self.storms is not None:
+            self.storms.granted(resource.name, containers)
+
+    def _refused(self, resource: Resource, containers: Sequence[Sequence[str]], refusal: AskRefused) -> float:
+        """How long the refusal is to be held back."""
+        self.record("allocate-refused", resource=resource.name, reason=str(refusal))
+        return self.storms.refused(resource.name, containers, refusal) if self.storms is not None else 0.0
+
+    async def _refuse_later(self, refusal: AskRefused, held_back_s: float) -> list[Edits]:
+        await self._hold_back(held_back_s)
+        raise refusal
+
+    async def _hold_back(self, seconds: float) -> None:
+        if seconds > 0 and self.storms is not None:
+            await self.storms.sleep(seconds)
 
     async def prepare(self, resource: Resource, ids: Sequence[str]) -> None:
         """Before a container starts, or starts again, on slots that it holds."""

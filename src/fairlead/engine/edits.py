@@ -10,6 +10,7 @@ from msgspec import Struct
 from fairlead.engine.allocator import Allocator, Chosen, Unconfirmed
 from fairlead.engine.recent import RecentGrants
 from fairlead.engine.source import Source
+from fairlead.engine.storms import Storms
 from fairlead.engine.tap import Tap
 from fairlead.inject.merge import merge
 from fairlead.inject.templates import render
@@ -64,6 +65,7 @@ def make_allocator(
     recent: RecentGrants | None = None,
     clean: Callable[[Resource, Grant], Awaitable[None]] | None = None,
     tap: Tap | None = None,
+    storms: Storms | None = None,
 ) -> Allocator:
     preparing: dict[ResourceName, bool] = {}  # by the sources that the devices of a resource last had
 
@@ -122,6 +124,7 @@ def make_allocator(
         chosen=chosen,
         recent=recent,
         unconfirmed=unconfirmed,
+        storms=storms,
     )
 
 

@@ -26,21 +26,21 @@ FILE_MAX_BYTES = 2**30  # of one file that is read, whoever wrote it
 WAITING_MAX = 8192  # records that wait for the disk
 BATCH_S = 0.1
 DRAIN_S = 2.0
-SLACK = 1.25  # how far a file may outgrow its half while it waits for a state
+TURN = 0.4  # of the size that is allowed: here a file is full, and goes on only until a state comes
 _HEAD = struct.Struct("<II")  # length and checksum of a frame
 
 Make = Callable[[], Record]  # made on the thread: encoding a request takes longer than answering it
 
 
 class RecordingFile:
-    """`problem`: why records are not on the disk; empty when all is well."""
+    """`problem`: why records are not on the disk; empty when all is well. `max_bytes`: of both files."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.problem = ""
         self.wants_state = True  # the next record should be one
         self.broken = True  # until then, no record is of use
         self.lost = 0  # records since the last state
-        self._path, self._half = path, max_bytes // 2
+        self._path, self._most, self._turn = path, max_bytes // 2, int(max_bytes * TURN)
         self._queue: deque[Make] = deque()
         self._stirred, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -112,21 +112,21 @@ class RecordingFile:
             frame = _HEAD.pack(len(content), zlib.crc32(content)) + content
             if isinstance(record, State):
                 self._begin(len(frame))
-            if self._fd < 0 or self._size > self._half * SLACK or len(content) > FRAME_MAX_BYTES:
+            if self._fd < 0 or self._size + len(frame) > self._most or len(content) > FRAME_MAX_BYTES:
                 self._break()
                 continue
             left = memoryview(frame)
             while left:
                 left = left[os.write(self._fd, left) :]
             self._size += len(frame)
-            if self._size > self._half:
+            if self._size > self._turn:
                 self.wants_state = True
 
     def _begin(self, size: int) -> None:
         """Where a state is written: in the file that there is, or in a new one if that would be full."""
         if self._fd < 0:
             self._fd, self._size = self._open()
-        if self._size + size > self._half and self._size > len(MAGIC):
+        if self._size + size > self._turn and self._size > len(MAGIC):
             self._close()
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
             self._fd, self._size = self._open()

@@ -143,6 +143,7 @@ class Status(Struct, frozen=True, kw_only=True):
     resources: tuple[ResourceStatus, ...]
     cordons: tuple[CordonStatus, ...] = ()
     doctor: DoctorSummary | None = None  # None: not since this daemon was started
+    storms: tuple[str, ...] = ()  # requests that are refused again and again: a fault of pods, and not of this node
     problems: tuple[str, ...]
 
     @property
@@ -173,6 +174,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     elsewhere: Mapping[Held, DeviceId]  # slots whose container was given another device than the slot's own
     cordons: tuple[Cordon, ...] = ()
     doctor: DoctorSummary | None = None
+    storms: tuple[str, ...] = ()
     problems: tuple[str, ...]
 
 
@@ -197,6 +199,7 @@ def make_status(now: Snapshot) -> Status:
         ),
         cordons=tuple(map(cordon_status, now.cordons)),
         doctor=now.doctor,
+        storms=now.storms,
         problems=(*now.problems, *_held_twice(now)),
     )
 

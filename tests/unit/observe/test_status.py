@@ -92,7 +92,7 @@ def test_json_keeps_its_keys_and_is_read_back():
     sent = json.loads(msgspec.json.encode(status))
     assert " ".join(sent) == (
         "version pid instance started_s now_s config directory holders_known holders_problem backends devices resources"
-        " cordons doctor problems"
+        " cordons doctor storms problems"
     )
     assert " ".join(sorted(sent["devices"][0])) == (
         "backend cause cured_by health held holders id index memory_bytes model nodes numa_nodes parent pci_address"
