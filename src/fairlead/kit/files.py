@@ -44,11 +44,16 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> byte
 
 def read_once(path: str, max_bytes: int = SMALL_BYTES) -> bytes:
     """A regular file that the kernel gives in one read, as it does in sysfs; no link (ELOOP). For many small files."""
-    mode = os.lstat(path).st_mode
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL, f"it is {kind_of(mode)}", path)
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW)
+    # Looked at when it is open: the path of a file in sysfs is long, and each look along it costs microseconds.
     try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a symbolic link", path) from None
+        raise
+    try:
+        if not stat.S_ISREG(mode := os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, f"it is {kind_of(mode)}", path)
         content = os.read(fd, max_bytes + 1)
     finally:
         os.close(fd)
