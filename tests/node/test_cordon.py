@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.node.cluster import Cluster
 from tests.node.daemon import Fairlead, sim
+from tests.node.reboot import switch_off
 from tests.node.rig.node import start_kubelet, stop_kubelet
-from tests.node.test_reboot import switch_off
 
 Make = Callable[[dict[str, Any]], Fairlead]
 

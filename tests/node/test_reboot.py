@@ -17,16 +17,14 @@ from tests.node.cluster import Cluster, Pod
 from tests.node.conftest import Measure
 from tests.node.daemon import Fairlead, sim
 from tests.node.deployed import SETS, SPACE, has_account, is_gone, manifest, wait_rolled_out
-from tests.node.rig import sweep
+from tests.node.reboot import switch_off
 from tests.node.rig.api import Api, RefusedError
-from tests.node.rig.node import start_kubelet, stop_kubelet
-from tests.node.rig.places import BIN, PLUGINS
+from tests.node.rig.node import start_kubelet
 from tests.node.rig.steps import until
 
 Make = Callable[[dict[str, Any]], Fairlead]
 PODS = 8
 AGAIN_S = 120.0
-CHECKPOINT = PLUGINS / "kubelet_internal_checkpoint"
 
 
 def hold_all(cluster: Cluster, resource: str) -> dict[Pod, tuple[tuple[str, ...], str]]:
@@ -34,15 +32,6 @@ def hold_all(cluster: Cluster, resource: str) -> dict[Pod, tuple[tuple[str, ...]
     cluster.wait_numbers(resource, PODS, PODS)
     pods = [cluster.run_pod(f"reboot{number}", {resource: 1}) for number in range(PODS)]
     return {pod: (cluster.ids(pod), str(pod.container()["containerID"])) for pod in pods}
-
-
-def switch_off(*daemons: Fairlead) -> None:
-    stop_kubelet()
-    for daemon in daemons:
-        daemon.end()
-        daemon.socket.unlink(missing_ok=True)  # /run does not outlast a boot
-    sweep.remove_sandboxes(BIN / "ctr")
-    assert CHECKPOINT.exists()
 
 
 def judge(pods: dict[Pod, tuple[tuple[str, ...], str]]) -> tuple[list[Pod], list[Pod]]:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
-from tests.system import test_memory
 from tests.system.desk import DIALECTS, Dialect, desk
 from tests.system.rig import GPU, PATIENCE_S, SIM, Node, running
 
@@ -24,6 +23,11 @@ from fairlead.observe import recording as rec
 from fairlead.observe.recordingfile import MAGIC, files_of, read
 from fairlead.testing import Kubelet
 
+GPU_MEMORY = "example.com/gpu-memory"
+MEMORY = """
+backends: [{kind: sim, fleet: {devices: [{count: 4, memory: 16GiB}]}}]
+rules: [{resource: example.com/gpu-memory, memory: {unit: 1GiB}}]
+"""
 SHARED = SIM.replace("- resource: nvidia.com/gpu", "- {resource: nvidia.com/gpu, replicas: 4}")
 PACKED = SIM.replace("- resource: nvidia.com/gpu", "- {resource: nvidia.com/gpu, placement: pack}")
 MORE = SIM.replace("- resource: nvidia.com/gpu", "- {resource: nvidia.com/gpu, env: {MORE: given}}")
@@ -213,14 +217,15 @@ async def test_units_of_memory_are_cut_again_as_they_were(
     kubelet: Kubelet, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = record_all(kubelet_root, monkeypatch)
-    text = test_memory.config(kubelet_root)
-    async with running(kubelet, kubelet_root, text) as node:
-        await node.ready(test_memory.MEMORY, sum(test_memory.SIZES))
-        await test_memory.burst(node, "first", 5, 4)
+    async with running(kubelet, kubelet_root, MEMORY) as node:
+        await node.ready(GPU_MEMORY, 64)
+        for number, size in enumerate((5, 5, 5, 9)):
+            await node.kubelet.run_pod(f"first{number}", {"main": {GPU_MEMORY: size}})
         await node.stop()
         node.start()
-        await node.ready(test_memory.MEMORY, sum(test_memory.SIZES))
-        await test_memory.burst(node, "second", 7, 3)
+        await node.ready(GPU_MEMORY, 64)
+        for number, size in enumerate((7, 7, 16)):
+            await node.kubelet.run_pod(f"second{number}", {"main": {GPU_MEMORY: size}})
     report = json.loads(replay(path, "--json").stdout)
     assert (report["same"], report["differences"]) == (True, [])
 

@@ -5,8 +5,7 @@ Off unless `record.file` is set. On the loop it only notes what happened; a thre
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,19 +16,17 @@ from msgspec import UNSET, UnsetType
 
 from fairlead._version import __version__
 from fairlead.app.backends import entries
+from fairlead.app.taps import ASKING, Asking, ChosenTap, HoldersTap, Stamp
 from fairlead.engine.allocator import Chosen
 from fairlead.engine.recent import RecentGrants
 from fairlead.engine.source import Source, is_well
 from fairlead.fronts.deviceplugin.encoding import DeviceList
-from fairlead.fronts.holders import Holders
 from fairlead.model.edits import Edits, Grant
-from fairlead.model.errors import AskRefused
 from fairlead.model.health import Condition
-from fairlead.model.holdings import Holdings, Unknown
+from fairlead.model.holdings import Holder, Holdings
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId, ResourceName, SlotId
-from fairlead.model.ports import Clock
-from fairlead.model.resource import Resource, Slot
+from fairlead.model.resource import Resource
 from fairlead.observe import recording as rec
 from fairlead.observe.recordingfile import RecordingFile
 from fairlead.policy.health import Track
@@ -51,19 +48,6 @@ Handlers = Mapping[Method[Any, Any], Callable[..., Any]]
 _Lists = dict[ResourceName, DeviceList]
 
 
-class _Asking:
-    """A call that is under way, and what it was given."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.edits: list[rec.Edited] = []
-        self.choices: list[rec.Choice] = []
-        self.node_env: dict[str, str] = {}
-
-
-_ASKING: ContextVar[_Asking | None] = ContextVar("asking", default=None)
-
-
 class Recorder:
     def __init__(self, daemon: Daemon, path: Path, max_bytes: int) -> None:
         self._daemon = daemon
@@ -81,7 +65,7 @@ class Recorder:
         self._sources = 0
         self._overlay: Mapping[DeviceId, Condition] = {}
         self._held: rec.HeldTexts | UnsetType | None = UNSET
-        self._pods: Holdings | Unknown | None = None
+        self._pods: Holdings | None = None
 
     def close(self) -> None:
         self._file.close()
@@ -171,7 +155,7 @@ class Recorder:
         self._emit(rec.Probed(self._keys[source], now_s, tuple(silent)))
 
     def edited(self, source: str, grant: Grant, edits: Edits | Exception) -> None:
-        if (asking := _ASKING.get()) is None:
+        if (asking := ASKING.get()) is None:
             return
         devices = tuple(device.id for device in grant.devices)
         failed = isinstance(edits, Exception)
@@ -236,10 +220,11 @@ class Recorder:
     def _tell_pods(self) -> None:
         known = self._daemon.holders.known
         if known is not self._pods and isinstance(known, Holdings) and known != self._pods:
-            now_s = self._daemon.clock.monotonic()
-            slots = known.by_slot
-            self._emit(lambda: rec.Held(now_s, tuple((*key, str(holder)) for key, holder in slots.items())))
-        self._pods = known
+            now_s, slots = self._daemon.clock.monotonic(), known.by_slot
+            before = self._pods.by_slot if isinstance(self._pods, Holdings) else {}
+            self._emit(lambda: rec.Held(now_s, _new_holders(before, slots)))
+        if isinstance(known, Holdings):
+            self._pods = known
 
     def _changes(self) -> dict[ResourceName, bytes | None]:
         """The lists that are others than those last recorded."""
@@ -265,8 +250,8 @@ class Recorder:
         self._offer_state()
         self._calls = number = self._calls + 1
         now_s = self.stamp.set()
-        asking = _Asking(number)
-        token = _ASKING.set(asking)
+        asking = Asking(number)
+        token = ASKING.set(asking)
         within: list[rec.Record | Callable[[], rec.Record]] = []
         self._within = within
         answer: Any = None
@@ -277,11 +262,12 @@ class Recorder:
             failure = error
         finally:
             self._within = None
-            _ASKING.reset(token)
+            ASKING.reset(token)
         later = failure is None and isinstance(answer, Awaitable)
         edits = tuple(asking.edits)
         name = _NAMES[method]
-        self._put(lambda: rec.Asked(number, now_s, resource, name, encode(request), edits, later))
+        make = partial(_asked, number, now_s, resource, name, request, edits, later=later)
+        self._file.put(make, weight=_weight(request))
         for record in within:
             self._put(record)
         if later:
@@ -292,8 +278,8 @@ class Recorder:
             raise failure
         return answer
 
-    async def _later(self, asking: _Asking, answer: Awaitable[Any]) -> Any:
-        token = _ASKING.set(asking)
+    async def _later(self, asking: Asking, answer: Awaitable[Any]) -> Any:
+        token = ASKING.set(asking)
         failure: RpcError | None = None
         found: Any = None
         try:
@@ -301,13 +287,13 @@ class Recorder:
         except RpcError as error:
             failure = error
         finally:
-            _ASKING.reset(token)
+            ASKING.reset(token)
         self._answered(asking, found, failure, with_edits=True)
         if failure is not None:
             raise failure
         return found
 
-    def _answered(self, asking: _Asking, answer: Any, failure: RpcError | None, *, with_edits: bool) -> None:
+    def _answered(self, asking: Asking, answer: Any, failure: RpcError | None, *, with_edits: bool) -> None:
         now_s = self._daemon.clock.monotonic()
         edits, choices = tuple(asking.edits) if with_edits else (), tuple(asking.choices)
         status, message = (failure.status, failure.message) if failure is not None else (Status.OK, "")
@@ -326,107 +312,9 @@ class Recorder:
         return ChosenTap(chosen) if chosen is not None else None
 
     def node_env(self, env: Mapping[str, str]) -> Mapping[str, str]:
-        if (asking := _ASKING.get()) is not None:
+        if (asking := ASKING.get()) is not None:
             asking.node_env = dict(env)
         return env
-
-
-class Stamp(Clock):
-    """The time at which the call came: what is worked out of it is worked out of the same figure again."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._now_s = clock, clock.monotonic()
-
-    def set(self) -> float:
-        self._now_s = self._clock.monotonic()
-        return self._now_s
-
-    def monotonic(self) -> float:
-        return self._now_s
-
-    def now(self) -> float:
-        return self._clock.now()
-
-    async def sleep(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-
-    def alarm(self, seconds: float, ring: Callable[[], None]) -> Callable[[], object]:
-        return self._clock.alarm(seconds, ring)
-
-
-class HoldersTap:
-    """Stands before the holders, and notes what the engine was told."""
-
-    def __init__(self, holders: Holders) -> None:
-        self._holders = holders
-        self._free: list[tuple[ResourceName, SlotId]] = []
-        self._listed: rec.HeldTexts = {}
-        self._on_disk: tuple[ResourceName, ...] | UnsetType | None = UNSET
-
-    def take(self) -> tuple[tuple[tuple[ResourceName, SlotId], ...], rec.HeldTexts, Any]:
-        """The answers since the last time."""
-        taken = tuple(self._free), self._listed, self._on_disk
-        self._free, self._listed, self._on_disk = [], {}, UNSET
-        return taken
-
-    @property
-    def asked_s(self) -> float:
-        return self._holders.asked_s
-
-    @property
-    def known_s(self) -> float:
-        return self._holders.known_s
-
-    @property
-    def held(self) -> Mapping[ResourceName, frozenset[SlotId]] | None:
-        return self._holders.held
-
-    def on_disk(self) -> frozenset[ResourceName] | None:
-        answer = self._holders.on_disk()
-        self._on_disk = None if answer is None else tuple(sorted(answer))
-        return answer
-
-    def listed(self, resource: ResourceName) -> frozenset[SlotId]:
-        answer = self._holders.listed(resource)
-        self._listed[resource] = tuple(sorted(answer))
-        return answer
-
-    def is_free(self, resource: ResourceName, slot: Slot) -> bool:
-        answer = self._holders.is_free(resource, slot)
-        if answer:
-            self._free.append((resource, slot.id))
-        return answer
-
-
-class ChosenTap:
-    """Stands before what knows a scheduler's choice, and notes its answers."""
-
-    def __init__(self, chosen: Chosen) -> None:
-        self._chosen = chosen
-
-    async def prefer(
-        self, resource: Resource, available: Sequence[str], must: Sequence[str], size: int
-    ) -> tuple[SlotId, ...]:
-        try:
-            slots = await self._chosen.prefer(resource, available, must, size)
-        except AskRefused as refusal:
-            _note(_refusal(refusal))
-            raise
-        _note(rec.Choice(tuple(slots)))
-        return slots
-
-    async def confirm(self, resource: Resource, ids: Sequence[str]) -> Grant:
-        try:
-            grant = await self._chosen.confirm(resource, ids)
-        except AskRefused as refusal:
-            _note(_refusal(refusal))
-            raise
-        devices = tuple(device.id for device in grant.devices)
-        _note(rec.Choice(grant.slots, devices, grant.unit_bytes, grant.units, dict(grant.variables)))
-        return grant
-
-    def forget(self, resource: Resource, ids: Sequence[str]) -> None:
-        self._chosen.forget(resource, ids)
 
 
 def config_of(loaded: Loaded) -> dict[str, Any]:
@@ -445,13 +333,34 @@ def _itself(record: rec.Record) -> rec.Record:
     return record
 
 
-def _note(choice: rec.Choice) -> None:
-    if (asking := _ASKING.get()) is not None:
-        asking.choices.append(choice)
+def _asked(
+    number: int,
+    now_s: float,
+    resource: ResourceName,
+    method: str,
+    request: Any,
+    edits: tuple[rec.Edited, ...],
+    *,
+    later: bool,
+) -> rec.Record:
+    return rec.Asked(number, now_s, resource, method, encode(request), edits, later)
 
 
-def _refusal(error: AskRefused) -> rec.Choice:
-    return rec.Choice(error=str(error), kind=type(error).__name__)
+def _weight(request: Any) -> int:
+    """How many ids a request has."""
+    match request:
+        case dp.AllocateRequest():
+            return sum(len(each.device_ids) for each in request.container_requests)
+        case dp.PreferredAllocationRequest():
+            return sum(len(each.available_ids) for each in request.container_requests)
+        case _:
+            return 0
+
+
+def _new_holders(
+    before: Mapping[tuple[ResourceName, SlotId], Holder], now: Mapping[tuple[ResourceName, SlotId], Holder]
+) -> tuple[tuple[ResourceName, SlotId, str], ...]:
+    return tuple((*key, str(holder)) for key, holder in now.items() if before.get(key) != holder)
 
 
 def _digests(changed: Mapping[ResourceName, bytes | None]) -> rec.Lists:

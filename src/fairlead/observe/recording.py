@@ -154,10 +154,10 @@ class Configured(Struct, frozen=True, omit_defaults=True, tag="configured"):
 
 
 class Held(Struct, frozen=True, omit_defaults=True, tag="held"):
-    """Who holds what, by the kubelet: resource, slot, and namespace/pod/container."""
+    """Who holds what, by the kubelet, where that has changed: resource, slot, and namespace/pod/container."""
 
     now_s: float
-    slots: tuple[tuple[ResourceName, SlotId, str], ...]
+    slots: tuple[tuple[ResourceName, SlotId, str], ...]  # with a holder now, or another one
 
 
 class ListedResource(Struct, frozen=True, array_like=True):

@@ -24,6 +24,7 @@ MAGIC = b"fairlead recording 1\n"
 FRAME_MAX_BYTES = 20 * 2**20  # compressed
 FILE_MAX_BYTES = 2**30  # of one file that is read, whoever wrote it
 WAITING_MAX = 8192  # records that wait for the disk
+WEIGHT_MAX = 200_000  # ids in them: an id is some tens of bytes
 BATCH_S = 0.1
 DRAIN_S = 2.0
 TURN = 0.4  # of the size that is allowed: here a file is full, and goes on only until a state comes
@@ -41,18 +42,19 @@ class RecordingFile:
         self.broken = True  # until then, no record is of use
         self.lost = 0  # records since the last state
         self._path, self._most, self._turn = path, max_bytes // 2, int(max_bytes * TURN)
-        self._queue: deque[Make] = deque()
+        self._queue: deque[tuple[Make, int]] = deque()
+        self._put_weight = self._done_weight = 0  # each is counted by one thread only
         self._stirred, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._size = 0  # of the file; 0: it is not open
         self._fd = -1
 
-    def put(self, make: Make, *, is_state: bool = False) -> None:
-        """Returns at once."""
+    def put(self, make: Make, *, is_state: bool = False, weight: int = 0) -> None:
+        """Returns at once. `weight`: of ids that are kept until it is written."""
         if self.broken and not is_state:
             self.lost += 1
             return
-        if len(self._queue) >= WAITING_MAX:
+        if len(self._queue) >= WAITING_MAX or self._put_weight - self._done_weight > WEIGHT_MAX:
             self._break()
             self.problem = f"{self._path}: the disk is too slow, and records are left out. Look at the disk"
             return
@@ -62,13 +64,15 @@ class RecordingFile:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="fairlead-recorder", daemon=True)
             self._thread.start()
-        self._queue.append(make)
+        self._put_weight += weight
+        self._queue.append((make, weight))
         if not self._stirred.is_set():
             self._stirred.set()
 
     @property
     def has_room(self) -> bool:
-        return len(self._queue) < WAITING_MAX // 2
+        waiting = self._put_weight - self._done_weight
+        return len(self._queue) < WAITING_MAX // 2 and waiting <= WEIGHT_MAX // 2
 
     def close(self) -> None:
         """Never waits for long: a disk that hangs must not hold up an exit."""
@@ -92,7 +96,8 @@ class RecordingFile:
                 if not self.broken:
                     self.problem = ""
             except OSError as error:
-                self._queue.clear()
+                while self._queue:
+                    self._done_weight += self._queue.popleft()[1]
                 self._close()
                 self._break()
                 self.problem = (
@@ -107,7 +112,9 @@ class RecordingFile:
 
     def _write_all(self) -> None:
         while self._queue:
-            record = self._queue.popleft()()
+            make, weight = self._queue.popleft()
+            self._done_weight += weight
+            record = make()
             content = encode(record)
             frame = _HEAD.pack(len(content), zlib.crc32(content)) + content
             if isinstance(record, State):

@@ -212,6 +212,28 @@ def test_a_disk_that_is_slow_costs_records_and_no_memory(tmp_path: Path, monkeyp
         stuck.set()
 
 
+def test_large_requests_are_not_kept_in_memory_while_the_disk_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recordingfile, "WEIGHT_MAX", 100)
+    stuck = threading.Event()
+
+    def hangs() -> rec.Record:
+        stuck.wait(30)
+        return asked(0)
+
+    with written(tmp_path / "r") as file:
+        put(file, state())
+        for _ in range(5):
+            file.put(hangs, weight=60)
+        assert len(file._queue) <= 4
+        assert file.broken
+        stuck.set()
+        wait_for(lambda: file.has_room)
+        put(file, state(), asked(1))
+    assert isinstance(read_all(tmp_path / "r")[0][-1], rec.Asked)
+
+
 def test_a_record_that_cannot_be_written_does_not_end_the_thread(tmp_path: Path) -> None:
     def broken() -> rec.Record:
         raise RuntimeError("a defect")
