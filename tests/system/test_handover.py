@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.system.process import Program, program, write_config
-from tests.system.rig import GPU, SIM, Node, running
+from tests.system.rig import GPU, PATIENCE_S, SIM, Node, running
 
 from fairlead.app import handover as handing_over
 from fairlead.fronts import handover
@@ -211,6 +212,29 @@ async def packet(kubelet: Kubelet, *packets: bytes) -> bytes:
         for each in packets:
             await loop.sock_sendall(stray, each)
         return await asyncio.wait_for(loop.sock_recv(stray, 65536), 5.0)
+
+
+async def test_a_socket_for_which_no_descriptor_was_left_is_there_later(
+    kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Else a moment without descriptors makes every take-over impossible until a restart."""
+    true_listen, left = handover._listen, 2
+
+    def listen(path: Path) -> socket.socket:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return true_listen(path)
+
+    monkeypatch.setattr(handover, "_listen", listen)
+    monkeypatch.setattr(handing_over, "REENTER_S", 0.01)
+    async with running(kubelet, tmp_path, SIM) as node:
+        await node.ready()
+        async with asyncio.timeout(PATIENCE_S):
+            while not node.daemon.entry.handover_socket.exists():  # noqa: ASYNC110 - no event tells it
+                await asyncio.sleep(0.01)
+        assert sum(fact.kind == "handover-unavailable" for fact in node.facts) == 2
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.app.cluster import open_cluster
+from fairlead.cluster import reflector
 from fairlead.config.load import Loaded
 from fairlead.config.spec import ClusterSpec
 from fairlead.fronts.nodestatus.amounts import Publisher
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 RETRY_S = 5.0
 STEADY_S = 10.0  # a part that has run for so long works again
-KNOCK_S = 0.5  # a person waits
+KNOCK_S = reflector.PING_S + 0.1  # a person waits so long only where the server gives no answer
 
 
 class Part(Protocol):
@@ -142,7 +143,7 @@ class ClusterSide:
         return self.assigner.explain(resource.name, amount) if self.assigner is not None else None
 
     async def knock(self) -> None:
-        """Looks whether a silent server still answers. It is waited for shortly, and goes on."""
+        """Looks whether a silent server still answers, and waits until that is known."""
         tasks = {asyncio.create_task(self._cluster.watch.ping())}
         if self.assigner is not None:
             tasks.add(asyncio.create_task(self.assigner.pods.ping()))

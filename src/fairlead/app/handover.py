@@ -8,6 +8,7 @@ A new one that fails on the way, or ends soon after, leaves the old one serving.
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -112,7 +113,10 @@ class HandOver:
                 door = handover.Door(daemon.entry.handover_socket)
             except HostError as error:
                 daemon.journal.record("handover-unavailable", reason=str(error))
-                return
+                if not _passes(error.__cause__):
+                    return
+                await daemon.clock.sleep(REENTER_S)
+                continue
             line = None
             try:
                 line = await self._asked(door)
@@ -215,3 +219,8 @@ async def _expect(line: Line, kind: handover.Kind, timeout_s: float | None = han
             await line.send(Message("refused", text=f"{kind!r} of version {handover.VERSION} was expected"))
         raise Ended(said)
     return message
+
+
+def _passes(cause: BaseException | None) -> bool:
+    """Whether there may be room for a socket later: descriptors or a disk that ran out."""
+    return isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM}

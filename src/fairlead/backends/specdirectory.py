@@ -16,6 +16,7 @@ from fairlead.kit import files
 from fairlead.model.errors import BackendError, InvalidName
 
 MODE = 0o644  # runtimes may run as another user
+SPEC_MAX_BYTES = 8 * 2**20  # of what may stand there; ours have kilobytes
 
 
 class SpecDirectory:
@@ -46,7 +47,7 @@ class SpecDirectory:
     def made(self, kind: str) -> bool:
         """Whether the spec that is there was made here. The CDI library writes all of a spec in one line."""
         try:
-            content = (self._directory / cdi.file_name(kind)).read_bytes()
+            content = files.read_bytes(self._directory / cdi.file_name(kind), SPEC_MAX_BYTES)
         except OSError:
             return False
         return content.startswith(cdi.BEGINNING) and cdi.read_kind(content) == kind
@@ -58,14 +59,18 @@ class SpecDirectory:
             path = self._directory / cdi.file_name(kind)
             # A directory that is not there, or not ours to change, has nothing that we could take away.
             with suppress(OSError):
-                if cdi.read_kind(path.read_bytes()) == kind:
+                if cdi.read_kind(files.read_bytes(path, SPEC_MAX_BYTES)) == kind:
                     path.unlink()
                     removed.append(path.name)
         return tuple(removed)
 
 
 def _same(path: Path, content: bytes) -> bool:
+    """What is no such file, or too large for one, is another: it is replaced, and never read."""
     try:
-        return stat.S_IMODE(path.stat().st_mode) == MODE and path.read_bytes() == content
-    except FileNotFoundError:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != MODE:
+            return False
+        return files.read_bytes(path, SPEC_MAX_BYTES) == content
+    except OSError:
         return False

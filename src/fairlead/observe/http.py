@@ -92,7 +92,7 @@ class HttpServer:
         self.routes = routes
         self.hosts = hosts | {"localhost"}
         self.on_error = on_error
-        self.connections: set[_Connection] = set()
+        self.connections: dict[_Connection, None] = {}  # the oldest first
         self.streams = 0
         self.port: int = listening.getsockname()[1]
         self._listener = Listener(listening, lambda: _Connection(self), on_shortage)
@@ -101,6 +101,14 @@ class HttpServer:
         self._listener.close()
         for connection in list(self.connections):
             connection.abort()
+
+    def make_room(self) -> bool:
+        """Lets the oldest go that asks for nothing: those who hold connections open must not keep probes out."""
+        idle = next((each for each in self.connections if each.idle), None)
+        if idle is not None:
+            del self.connections[idle]
+            idle.abort()
+        return idle is not None
 
 
 class _Connection(asyncio.Protocol):
@@ -117,13 +125,17 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(0)
-        if len(self._server.connections) >= MAX_CONNECTIONS:
+        if len(self._server.connections) >= MAX_CONNECTIONS and not self._server.make_room():
             self._send(_explain(503, f"{MAX_CONNECTIONS} connections are open"), close=True)
-        self._server.connections.add(self)
+        self._server.connections[self] = None
         self._wait()
 
+    @property
+    def idle(self) -> bool:
+        return self._answering is None and not self._closing
+
     def connection_lost(self, _error: Exception | None) -> None:
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         if self._alarm is not None:
             self._alarm.cancel()
         if self._answering is not None:

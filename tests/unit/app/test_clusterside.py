@@ -7,9 +7,12 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.clock import FakeClock
 
+from fairlead.app import clusterside
 from fairlead.app.clusterside import RETRY_S, ClusterSide
+from fairlead.cluster import reflector
 
 
 class Part:
@@ -44,7 +47,11 @@ async def test_a_part_that_stumbles_is_told_about_and_started_again():
         await asyncio.gather(keeping, return_exceptions=True)
 
 
-async def test_a_status_looks_whether_a_silent_server_answers_and_does_not_wait_for_it():
+async def test_a_status_looks_whether_a_silent_server_answers_and_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(clusterside, "KNOCK_S", 0.05)
+
     class Watch:
         def __init__(self) -> None:
             self.answer, self.knocks = asyncio.Event(), 0
@@ -65,3 +72,8 @@ async def test_a_status_looks_whether_a_silent_server_answers_and_does_not_wait_
     await asyncio.gather(*cluster._knocking)
     await cluster.knock()
     assert all(task.done() for task in cluster._knocking)
+
+
+def test_a_status_waits_until_a_ping_has_ended():
+    """Else the first status is clean, and a person who asks once is told that all is well."""
+    assert clusterside.KNOCK_S > reflector.PING_S

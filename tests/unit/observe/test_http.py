@@ -165,6 +165,35 @@ async def test_connections_are_bounded(place: Place):
         writer.close()
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET /hello HT", b"GET /hello HTTP/1.1\r\nHost: localhost\r\n"])
+async def test_connections_that_ask_for_nothing_keep_no_probe_out(place: Place, sent: bytes):
+    """The kubelet would restart a daemon that any pod keeps from answering."""
+    held = [await asyncio.open_connection("127.0.0.1", place.server.port) for _ in range(3 * http.MAX_CONNECTIONS)]
+    for _, writer in held:
+        writer.write(sent)
+    for _ in range(5):
+        assert (await place.get("/hello")).startswith("HTTP/1.1 200 ")
+        assert len(place.server.connections) <= http.MAX_CONNECTIONS
+    for _, writer in held:
+        writer.close()
+
+
+@pytest.mark.parametrize("path", ["/hello", "/nowhere", "/broken", "/events"])
+async def test_every_answer_has_the_strict_policy(place: Place, path: str):
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.server.port)
+    writer.write(ASK.replace(b"/hello", path.encode()))
+    async with asyncio.timeout(10):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    writer.close()
+    for field in (
+        "Content-Security-Policy: default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+        "X-Content-Type-Options: nosniff",
+        "Referrer-Policy: no-referrer",
+        "Cache-Control: no-store",
+    ):
+        assert field in head.splitlines()
+
+
 async def test_a_client_that_sends_nothing_is_let_go(place: Place, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(http, "DEADLINE_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", place.server.port)

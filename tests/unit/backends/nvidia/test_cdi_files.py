@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.clock import FakeClock
+from tests.fuzz.hostile import FILES
 from tests.toolchain import build_or_skip
 from tests.unit.backends.nvidia.cdi import CASES, VECTORS, options_below
 from tests.unit.backends.nvidia.tree import library, look_of, plant, put, read_made_up
@@ -25,6 +26,7 @@ from fairlead.backends.nvidia.edits import EditsBuilder
 from fairlead.backends.nvidia.hostnodes import HostNodes, find_host_nodes, read_node
 from fairlead.backends.nvidia.snapshot import Gpu, MigDevice, Platform, Snapshot
 from fairlead.backends.nvidia.spec import Cdi, DeviceListStrategy, Ids, Imex, MigStrategy, Options
+from fairlead.inject import cdi
 from fairlead.kit import files
 from fairlead.model.device import Device
 from fairlead.model.edits import Grant
@@ -299,6 +301,22 @@ def test_a_library_tells_its_name(tmp_path: Path) -> None:
     assert read_soname(put(tmp_path, "d", b"#!/bin/sh\n")) is None
     assert read_soname(put(tmp_path, "e", library("libcuda.so.1")[:150])) is None
     assert read_soname(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize("what", ["fifo", "socket", "zero", "nowhere", "large", "loop"])
+def test_what_is_no_spec_in_the_place_of_one_is_never_read_and_is_replaced(what: str, tmp_path: Path):
+    specs = specdirectory.SpecDirectory(str(tmp_path))
+    one = cdi.Device(name="0", container_edits=cdi.ContainerEdits(env=("A=b",)))
+    spec = cdi.Spec(kind="example.com/gpu", devices=(one,), container_edits=cdi.ContainerEdits())
+    (name,) = specs.publish([spec])
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).unlink()
+    FILES[what](tmp_path / name)
+    assert not specs.made("example.com/gpu")
+    assert specs.withdraw(["example.com/gpu"]) == ()
+    assert specs.publish([spec]) == (name,)
+    assert (tmp_path / name).read_bytes() == content
+    assert not (tmp_path / name).is_symlink()
 
 
 def test_no_link_that_lies_in_wait_is_written_through(tmp_path: Path):
