@@ -107,8 +107,8 @@ fuzz: $(VENV)/.ready ## 1,000,000 cases against everything that others write to;
 	$(BIN)/python -m tests.fuzz.wire --cases $$(( cases / 2 )) --seed $(or $(SEED),1) && \
 	$(BIN)/python -m tests.fuzz.surface --cases $$(( cases - cases / 2 )) --seed $(or $(SEED),1)
 
-bench: $(VENV)/.ready ## ratios against the peers, in one run
-	@$(BIN)/python -m bench
+bench: $(VENV)/.ready ## ratios against the peers, in one run; ONLY=amd for one group
+	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
 
 proto: $(VENV)/.ready ## regenerate the stand-in's protobuf classes
 	@mkdir -p $(GEN) && $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(GEN) --pyi_out=$(GEN) proto/*.proto && touch $(GEN)/__init__.py

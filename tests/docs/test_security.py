@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from unittest import mock
 
 import pytest
 from tests.docs.blocks import ROOT
 
+from fairlead.app.questions import Questions
 from fairlead.cluster import client, credentials, lines, pods
 from fairlead.config import compile as rules
 from fairlead.engine import quota, validate
@@ -113,3 +116,24 @@ def test_an_event_of_a_watch_has_the_bound_of_an_answer():
 def test_a_directory_that_the_daemon_makes_has_the_mode_of_the_page():
     assert "mode=0o750" in (ROOT / "src/fairlead/app/entry.py").read_text()
     assert "mode=0o755" in (ROOT / "src/fairlead/observe/control.py").read_text()
+
+
+def test_every_order_of_the_status_socket_is_named() -> None:
+    text = PAGE.partition("## The status socket")[2].partition("\n## ")[0]
+    daemon = mock.Mock()
+    asked = Questions(daemon).control(Path("/nowhere"))._handlers
+    assert not [name for name in asked if f"`{name}`" not in text]
+
+
+def test_what_runs_other_programs_is_named() -> None:
+    """Each module that starts one, by the word of the page for it."""
+    told = PAGE.partition("The daemon starts no other program")[2].partition("\n\n")[0]
+    for word in ("`mps`", "`nvidia-smi`", "`exec`", "`cleanup.command`"):
+        assert word in told
+
+
+def test_the_comparison_knows_the_chart() -> None:
+    page = (ROOT / "docs/guide/comparison.md").read_text()
+    row = next(line for line in page.splitlines() if "| Helm chart |" in line)
+    assert (ROOT / "deploy" / "chart" / "Chart.yaml").exists()
+    assert row.split("|")[2].strip().startswith("[yes]")

@@ -59,6 +59,7 @@ def test_groups_of_squats_config_file_open_in_containers_and_a_change_over_keeps
     asks = {f"{DOMAIN}/{fuse}": 1, f"{DOMAIN}/{serial}": 1}
     pod = cluster.run_pod("opens", asks, script=opened(f"{tmp_path}/fuse /dev/serial/*"))
     held = {one.resource: one.ids for one in cluster.held(pod)}
+    container = pod.container()["containerID"]
     lines = gives(pod.prints())
     assert len(lines) == 2
     assert all(line.endswith("gives 00 00 00") for line in lines)
@@ -67,6 +68,8 @@ def test_groups_of_squats_config_file_open_in_containers_and_a_change_over_keeps
     cluster.wait_numbers(f"{DOMAIN}/{serial}", 3, 3)
     (tmp_path / "tty2").unlink()
     cluster.wait_numbers(f"{DOMAIN}/{serial}", 2, 3)  # unhealthy while a kubelet may have chosen it
+    streams = [fact for fact in first.facts("said") if f"streaming resource={DOMAIN}/{serial} " in fact["text"]]
+    assert len(streams) == 1  # nothing registered again
 
     second = fairlead({})  # another instance of ours, as after a change of the image
     first.end()
@@ -75,8 +78,9 @@ def test_groups_of_squats_config_file_open_in_containers_and_a_change_over_keeps
     cluster.wait_offered(f"{DOMAIN}/{fuse}", 10)
     assert {one.resource: one.ids for one in cluster.held(pod)} == held
     assert pod.phase == "Running"
+    assert pod.container()["containerID"] == container
     other = cluster.run_pod("beside", asks, script=opened("/dev/serial/*"))
-    assert set(cluster.ids(other)).isdisjoint(ids for ids in held.values())
+    assert set(cluster.ids(other)).isdisjoint(one for ids in held.values() for one in ids)
     assert gives(other.prints())[0].split()[0] != next(line for line in lines if "serial" in line).split()[0]
 
 
@@ -95,7 +99,8 @@ def test_each_file_that_smarters_config_matches_is_a_resource_also_one_that_come
     make_node(Path("/dev") / f"{token}0")
     config = tmp_path / "conf.yaml"
     config.write_text(yaml.safe_dump([{"devicematch": f"^{token}[0-9]+$", "nummaxdevices": 2}]))
-    start(fairlead({}), "smarter", "--config", str(config))
+    daemon = fairlead({})
+    start(daemon, "smarter", "--config", str(config))
     first, later = (f"smarter-devices/{token}{number}" for number in (0, 1))
     cluster.wait_numbers(first, 2, 2)
     pod = cluster.run_pod("smart", {first: 1}, script=opened(f"/dev/{token}*"))
@@ -107,3 +112,13 @@ def test_each_file_that_smarters_config_matches_is_a_resource_also_one_that_come
     beside = cluster.run_pod("later", {later: 2}, script=opened(f"/dev/{token}*"))
     assert gives(beside.prints()) == [f"/dev/{token}1 gives 00 00 00"]
     until(lambda: cluster.numbers(first) == (2, 2), "the first resource stays")
+
+    held = cluster.held(pod)
+    (Path("/dev") / f"{token}1").unlink()  # while a pod has it
+    cluster.wait_offered(later, 0)
+    second = fairlead({})  # another instance of ours
+    daemon.end()
+    start(second, "smarter", "--config", str(config))
+    cluster.wait_offered(first, 2)
+    assert cluster.held(pod) == held
+    assert pod.is_ready()

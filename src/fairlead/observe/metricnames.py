@@ -56,7 +56,10 @@ def render_gke(page: Exposition, now: Snapshot, own: Own) -> None:
         "request",
         "gauge",
         "Devices that a container asked for.",
-        [([*_owner(holder), ("resource_name", name)], count) for (holder, name), count in requests.items()],
+        [
+            ([*_owner(holder), ("resource_name", name)], count)
+            for (holder, name), count in requests.most_common(HOLDERS_MAX)
+        ],
     )
     for name, text, values in _gke_values(now, own):
         known = [(each.id, _accelerator(each)) for each in now.inventory.devices if each.id in values]

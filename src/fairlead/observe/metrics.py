@@ -64,6 +64,11 @@ def _render_process(page: Exposition, status: Status, totals: Totals, own: Own) 
         own.restart_needed,
     )
     page.gauge("fairlead_problems", "Things that `fairlead status` reports as problems.", len(status.problems))
+    page.gauge(
+        "fairlead_admission_storms",
+        "Kinds of requests that are refused again and again now: a controller makes their pods anew each time.",
+        len(status.storms),
+    )
     if totals.first_list_s is not None:
         page.gauge(
             "fairlead_first_list_seconds",
