@@ -17,12 +17,19 @@ from tests.system.desk import DIALECTS, Dialect, desk
 from tests.system.rig import GPU, PATIENCE_S, SIM, Node, running
 
 from fairlead.app import daemon as daemon_module
+from fairlead.app import recorder
 from fairlead.cli.commands import cli
 from fairlead.config.spec import RecordSpec
 from fairlead.observe import recording as rec
+from fairlead.observe import recordingfile
 from fairlead.observe.recordingfile import MAGIC, files_of, read
 from fairlead.testing import Kubelet
 
+SHARE = "nvidia.com/gpu.shared"
+TWO_FORMS = """
+backends: [{kind: sim, fleet: h100x8}]
+rules: [{resource: nvidia.com/gpu, also: [{resource: nvidia.com/gpu.shared, replicas: 4}]}]
+"""
 GPU_MEMORY = "example.com/gpu-memory"
 MEMORY = """
 backends: [{kind: sim, fleet: {devices: [{count: 4, memory: 16GiB}]}}]
@@ -168,11 +175,17 @@ async def test_with_another_configuration_the_differences_are_shown(kubelet: Kub
     assert {each["what"] for each in report["differences"]} <= {"GetPreferredAllocation of nvidia.com/gpu"}
 
 
-async def test_past_decisions_by_pod_slot_and_time(kubelet: Kubelet, kubelet_root: Path) -> None:
+async def test_past_decisions_by_pod_slot_and_time(
+    kubelet: Kubelet, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "LOOK_S", 0.05)
     async with recorded(kubelet, kubelet_root) as (node, path):
         await live(node)
-        await node.daemon.read_holders()
-        node.daemon.settle()
+        recording = node.daemon.recorder
+        assert recording is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while recording._granted:  # noqa: ASYNC110 - the kubelet is asked a while later
+                await asyncio.sleep(0.01)
         pod = next(each for each in node.kubelet.pods if each.name == "p2")
         given = sorted(pod.containers["main"].devices[GPU])
     found = explained(path, "--pod", "default/p2")
@@ -196,6 +209,31 @@ def iso(at_s: float) -> str:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(at_s, UTC).isoformat()
+
+
+async def test_a_replay_may_begin_in_the_middle(
+    kubelet: Kubelet, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full file gives way to another, which begins with a state."""
+    monkeypatch.setattr(recordingfile, "BATCH_S", 0.0)
+    text = f"{TWO_FORMS}\nrecord: {{file: {kubelet_root / 'flight.rec'}, maxSize: 1MiB}}\n"
+    async with running(kubelet, kubelet_root, text) as node:
+        await node.ready(GPU, 8)
+        file = node.daemon.recorder._file  # type: ignore[union-attr]  # it records
+        for number in range(12):
+            pod = await node.kubelet.run_pod(f"p{number}", {"main": {(GPU, SHARE)[number % 2]: 1}})
+            if number % 3 == 2:
+                file.wants_state, file._size = True, file._turn  # as if it were full
+            if number % 4 == 3:
+                await node.kubelet.delete_pod(pod)
+    parts = files_of(kubelet_root / "flight.rec")
+    assert len(parts) == 2
+    for path in (parts[0], parts[-1], kubelet_root / "flight.rec"):
+        alone = kubelet_root / "alone.rec"
+        alone.write_bytes(path.read_bytes())
+        report = json.loads(replay(alone, "--json").stdout)
+        assert report["differences"] == []
+        assert report["calls"] > 0
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
@@ -243,16 +281,48 @@ def record_all(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.parametrize("broken", ["_offer_state", "_changes", "_emit"])
+async def test_a_defect_of_the_recorder_costs_records_and_no_call(
+    broken: str, kubelet: Kubelet, kubelet_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_args: object) -> None:
+        raise RuntimeError("a defect")
+
+    async with recorded(kubelet, kubelet_root) as (node, _):
+        monkeypatch.setattr(recorder.Recorder, broken, fails)
+        pod = await node.kubelet.run_pod("p", {"main": {GPU: 2}})
+        assert pod.phase == "Running"
+        await node.steer(do="fail", device="7", xid=79)
+        await node.kubelet.wait_for_allocatable(GPU, 7)
+        monkeypatch.undo()
+        node.daemon.settle()
+        assert any("a defect" in each for each in node.status().problems)
+
+
+async def test_a_daemon_that_takes_over_records_in_the_same_file(kubelet: Kubelet, kubelet_root: Path) -> None:
+    async with recorded(kubelet, kubelet_root) as (node, path):
+        await node.kubelet.run_pod("before", {"main": {GPU: 1}})
+        await node.daemon.supersede()
+        await node.daemon.resume()
+        await node.ready()
+        await node.kubelet.run_pod("after", {"main": {GPU: 1}})
+    report = json.loads(replay(path, "--json").stdout)
+    assert (report["same"], report["notes"]) == (True, [])
+    assert report["calls"] >= 4
+
+
 async def test_neither_options_of_backends_nor_secrets_are_in_a_recording(kubelet: Kubelet, kubelet_root: Path) -> None:
     token = kubelet_root / "token-file-name"
     token.write_text("s3cr3t")
     text = SIM.replace("fleet: h100x8", "fleet: h100x8\n    name: cards")
+    clean = "cleanup: {command: [/bin/true, --password, pa55word]}"
+    text = text.replace("- resource: nvidia.com/gpu", f"- {{resource: nvidia.com/gpu, {clean}}}")
     more = f"{text}\nhttp: {{listen: '127.0.0.1:0', tokenFile: {token}}}\n"
     async with recorded(kubelet, kubelet_root, more) as (node, path):
         await node.kubelet.run_pod("p", {"main": {GPU: 1}})
     records = [record for each in files_of(path) for record in read(each, [])]
     text = str(records)
-    for secret in ("s3cr3t", "token-file-name", "h100x8"):
+    for secret in ("s3cr3t", "token-file-name", "h100x8", "pa55word", "/bin/true"):
         assert secret not in text
     assert (path.stat().st_mode & 0o777) == 0o600
 

@@ -22,8 +22,8 @@ def told(node: Node, kind: str) -> int:
     return sum(fact.kind == kind for fact in node.facts)
 
 
-async def test_a_storm_is_told_once_and_ends_with_a_grant(kubelet: Kubelet, kubelet_root: Path) -> None:
-    async with running(kubelet, kubelet_root, RULE) as node:
+async def test_a_storm_is_told_once_and_is_over_when_it_is_quiet(kubelet: Kubelet, kubelet_root: Path) -> None:
+    async with running(kubelet, kubelet_root, f"{RULE}\nstorm: {{within: 1s}}\n") as node:
         await node.ready()
         await controller(node, 4)
         assert told(node, "admission-storm") == 0
@@ -36,7 +36,7 @@ async def test_a_storm_is_told_once_and_ends_with_a_grant(kubelet: Kubelet, kube
         (storm,) = node.status().storms
         assert storm.startswith("10 requests for 3 of nvidia.com/gpu were refused: ")
         assert node.status().healthy  # it is a fault of pods, and not of the node
-        node.write(SIM)  # 3 are allowed now
+        node.write(f"{SIM}\nstorm: {{within: 1s}}\n")  # 3 are allowed now
         await node.reload()
         pod = await _granted(node)
         assert pod == "Running"

@@ -92,7 +92,6 @@ class Daemon:
         self._cluster_task: asyncio.Task[None] | None = None
         self._started_with = loaded.config
         self.tasks = Tasks(self.journal.record, self.problems.note)
-
         self.auditor: Auditor | None = None  # once an audit was asked for
         self.web: Web | None = None
         if loaded.config.http.listen:
@@ -107,6 +106,7 @@ class Daemon:
             from fairlead.app.recorder import Recorder  # noqa: PLC0415 - off by default
 
             self.recorder = Recorder(self, Path(loaded.config.record.file), loaded.config.record.max_size)
+            self.holders.on_answer = self.recorder.told_holders
         self.engine = Engine(
             self.directory,
             self.clock,
@@ -276,7 +276,14 @@ class Daemon:
             self.auditor = Auditor(self)
         return self.auditor
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing waits to be taken into account: what is listed is what there is."""
+        return self._ready and not (self._stale or self._health_stale)
+
     def _granted(self, resource: Resource, grant: Grant) -> None:
+        if self.recorder is not None:
+            self.recorder.granted(resource.name, grant.slots)
         if self.auditor is not None:
             self.auditor.granted(resource.name, grant.slots)
         if self.engine.granted(resource, grant):
@@ -289,6 +296,8 @@ class Daemon:
         self.superseded = True
         await self.supervisor.supersede(LEAVE_S)
         await self.entry.leave()
+        if self.recorder is not None:
+            self.recorder.release()
 
     async def leave_cluster(self) -> None:
         """The daemon that took over speaks for this node now."""
@@ -301,6 +310,8 @@ class Daemon:
         await self.entry.occupy()
         self.entry.recall(use=False)
         self.superseded = False
+        if self.recorder is not None:
+            self.recorder.resume()
         self._start_cluster(self._open_cluster(self.loaded))
         self.supervisor.resume()
         self.settle()

@@ -5,30 +5,39 @@ Off unless `record.file` is set. On the loop it only notes what happened; a thre
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from functools import partial
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
-from fairlead._version import __version__
-from fairlead.app.backends import entries
+from fairlead.app.recordedstate import (
+    Told,
+    asked_of,
+    config_of,
+    digests,
+    itself,
+    new_holders,
+    opened_of,
+    state_of,
+    weight_of,
+    weight_of_lists,
+)
 from fairlead.app.taps import ASKING, Asking, ChosenTap, HoldersTap, Stamp
 from fairlead.engine.allocator import Chosen
 from fairlead.engine.recent import RecentGrants
-from fairlead.engine.source import Source, is_well
+from fairlead.engine.source import Source
 from fairlead.fronts.deviceplugin.encoding import DeviceList
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.health import Condition
-from fairlead.model.holdings import Holder, Holdings
+from fairlead.model.holdings import Holdings
 from fairlead.model.inventory import Findings
-from fairlead.model.names import DeviceId, ResourceName, SlotId
-from fairlead.model.resource import Resource
+from fairlead.model.names import DeviceId, ResourceName
 from fairlead.observe import recording as rec
-from fairlead.observe.recordingfile import RecordingFile
+from fairlead.observe.recordingfile import Make, RecordingFile
 from fairlead.policy.health import Track
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.proto import encode
@@ -36,16 +45,33 @@ from fairlead.wire.rpc import Call, Method, RpcError, Status
 
 if TYPE_CHECKING:
     from fairlead.app.daemon import Daemon
-    from fairlead.config.load import Loaded
 
 RETRY_S = 10.0  # after a failure of the disk
+LOOK_S = 3.0  # after a grant
+GRANTED_MAX = 100_000
 _NAMES = {
     dp.GET_PREFERRED_ALLOCATION: "GetPreferredAllocation",
     dp.ALLOCATE: "Allocate",
     dp.PRE_START_CONTAINER: "PreStartContainer",
 }
+P = ParamSpec("P")
+R = TypeVar("R")
 Handlers = Mapping[Method[Any, Any], Callable[..., Any]]
 _Lists = dict[ResourceName, DeviceList]
+
+
+def guarded(work: Callable[Concatenate[Recorder, P], R]) -> Callable[Concatenate[Recorder, P], R | None]:
+    """A defect of the recorder costs records, and never a call of the kubelet."""
+
+    @wraps(work)
+    def guard(self: Recorder, /, *args: P.args, **keys: P.kwargs) -> R | None:
+        try:
+            return work(self, *args, **keys)
+        except Exception as error:  # noqa: BLE001 - see above
+            self.fail(error)
+            return None
+
+    return guard
 
 
 class Recorder:
@@ -56,7 +82,11 @@ class Recorder:
         self.holders = HoldersTap(daemon.holders)
         self.recent = RecentGrants(self.stamp)
         self._calls = 0
-        self._within: list[rec.Record | Callable[[], rec.Record]] | None = None  # what happens during a call
+        self._within: list[tuple[Make, int]] | None = None  # what happens during a call
+        self._waiting = 0  # calls that are not answered yet
+        self._granted: set[tuple[ResourceName, str]] = set()  # slots, since it was last told who holds them
+        self._look: Callable[[], object] | None = None
+        self._looking: asyncio.Future[None] | None = None
         self._tried_s = float("-inf")  # when a state was last given
         self._fresh = True
         self._lists: _Lists = {}  # as last recorded, and so below
@@ -68,81 +98,66 @@ class Recorder:
         self._pods: Holdings | None = None
 
     def close(self) -> None:
+        self._stop_look()
         self._file.close()
+
+    def release(self) -> None:
+        """Another daemon has taken over, and may record in the same file."""
+        self._file.release()
+
+    def resume(self) -> None:
+        self._fresh, self._tried_s = True, float("-inf")
+        self._file.resume()
+
+    def fail(self, error: Exception) -> None:
+        self._within = None
+        self._file.fail(f"record.file: records are left out, which is a defect: {type(error).__name__}: {error}")
 
     # --- To the file ----------------------------------------------------------------------------------------------
 
-    def _emit(self, record: rec.Record | Callable[[], rec.Record]) -> None:
+    def _emit(self, record: rec.Record | Make, weight: int = 0) -> None:
+        made = record if callable(record) else partial(itself, record)
         if self._within is not None:
-            self._within.append(record)
+            self._within.append((made, weight))
         else:
-            self._put(record)
+            self._file.put(made, weight)
 
     def _offer_state(self) -> None:
-        """Where all that was recorded is all that there is: between two steps."""
-        self._daemon.problems.note("record", self._file.problem)
-        if not self._file.wants_state or not self._file.has_room or self._within is not None:
+        """Where all that was recorded is all that there is: between two steps, with no call under way."""
+        daemon = self._daemon
+        daemon.problems.note("record", self._file.problem)
+        if not self._file.wants_state or not self._file.has_room or not daemon.is_settled:
             return
-        now_s = self._daemon.clock.monotonic()
+        if self._within is not None or self._waiting:
+            return
+        now_s = daemon.clock.monotonic()
         if not self._file.broken or now_s - self._tried_s >= RETRY_S:
             self._tried_s = now_s
-            self._file.put(self._state(), is_state=True)
-            self._fresh = False
-
-    def _put(self, record: rec.Record | Callable[[], rec.Record]) -> None:
-        self._file.put(record if callable(record) else partial(_itself, record))
-
-    def _state(self) -> Callable[[], rec.Record]:
-        """What is copied here is small; the rest does not change any more."""
-        daemon, engine = self._daemon, self._daemon.engine
-        listing, units = engine.listing, engine.listing.units
-        now_s = daemon.clock.monotonic()
-        speaking = dict(engine.sources.speaking)
-        lists = dict(self._lists)
-        problems = {name: each.problem for name, each in daemon.supervisor.endpoints.items() if each.problem}
-        make = partial(
-            rec.State,
-            rec.VERSION,
-            f"fairlead {__version__}",
-            now_s,
-            daemon.clock.now() - now_s,
-            config_of(daemon.loaded),
-            daemon.loaded.source,
-            opened=tuple(_opened(key, source) for source, key in self._keys.items()),
-            overlay=dict(self._overlay),
-            units=dict(units.files.units),
-            damaged=dict(units.files.damaged),
-            chosen=units.chosen,
-            units_granted_s=units.granted_s,
-            allocated=listing.granted,
-            held=None if self._held is UNSET else self._held,
-            last_held=rec.texts(listing.last_held),
-            recent=self.recent.copy(),
-            refused=tuple(daemon.supervisor.refused),
-            calls=self._calls,
-            lost=0 if self._fresh else self._file.lost,
-            fresh=self._fresh,
-        )
-        known = self._findings
-        found = [(self._keys[source], known[source]) for source in speaking.values() if source in known]
-
-        def made() -> rec.Record:
-            return make(
-                found=tuple(rec.found_of(key, each) for key, each in found),
-                listed=tuple(_listed(each.resource, problems.get(name, "")) for name, each in lists.items()),
-                lists={name: rec.digest(each.frame) for name, each in lists.items()},
+            held = None if self._held is UNSET else self._held
+            told = Told(
+                self._keys,
+                self._findings,
+                self._lists,
+                self._overlay,
+                held,
+                self._pods,
+                self.recent,
+                self._calls,
+                self._fresh,
             )
-
-        return made
+            self._file.put_state(state_of(daemon, told))
+            self._fresh = False
 
     # --- The engine's tap -----------------------------------------------------------------------------------------
 
+    @guarded
     def opened(self, source: Source) -> None:
         self._sources += 1
         taken = {each.name for each in self._keys}
         self._keys[source] = key = f"{source.name}#{self._sources}" if source.name in taken else source.name
-        self._emit(_opened(key, source))
+        self._emit(opened_of(key, source))
 
+    @guarded
     def judged(self, source: Source, device: DeviceId, verdict: Callable[..., Track], now_s: float) -> None:
         given = verdict.keywords if isinstance(verdict, partial) else {}
         verb = verdict.func.__name__ if isinstance(verdict, partial) else verdict.__name__
@@ -151,9 +166,12 @@ class Recorder:
             rec.Judged(self._keys[source], device, verb, now_s, given.get("cause"), given.get("code"), dict(signs))
         )
 
+    @guarded
     def probed(self, source: Source, now_s: float, silent: Collection[DeviceId]) -> None:
         self._emit(rec.Probed(self._keys[source], now_s, tuple(silent)))
+        self._offer_state()
 
+    @guarded
     def edited(self, source: str, grant: Grant, edits: Edits | Exception) -> None:
         if (asking := ASKING.get()) is None:
             return
@@ -173,9 +191,11 @@ class Recorder:
 
     # --- The daemon's steps ---------------------------------------------------------------------------------------
 
+    @guarded
     def configured(self) -> None:
         self._emit(rec.Configured(config_of(self._daemon.loaded), self._daemon.loaded.source))
 
+    @guarded
     def settled(self) -> None:
         """After the lists were made anew."""
         daemon, engine, holders = self._daemon, self._daemon.engine, self.holders
@@ -201,15 +221,16 @@ class Recorder:
             on_disk=on_disk,
         )
         changed = self._changes()
-        self._emit(lambda: make(lists=_digests(changed)))
-        self._tell_pods()
+        self._emit(lambda: make(lists=digests(changed)), weight_of_lists(changed))
+        self.told_holders()
         self._offer_state()
 
+    @guarded
     def settled_health(self) -> None:
         self._tell_overlay()
-        if changed := self._changes():
-            now_s = self._daemon.clock.monotonic()
-            self._emit(lambda: rec.HealthSettled(now_s, _digests(changed)))
+        changed = self._changes()  # perhaps none: what is told of a device that is refused may be another
+        now_s = self._daemon.clock.monotonic()
+        self._emit(lambda: rec.HealthSettled(now_s, digests(changed)), weight_of_lists(changed))
         self._offer_state()
 
     def _tell_overlay(self) -> None:
@@ -217,14 +238,35 @@ class Recorder:
             self._overlay = overlay
             self._emit(rec.Overlaid({**overlay}))
 
-    def _tell_pods(self) -> None:
+    @guarded
+    def told_holders(self) -> None:
+        """The kubelet has said who holds what."""
         known = self._daemon.holders.known
-        if known is not self._pods and isinstance(known, Holdings) and known != self._pods:
+        if not isinstance(known, Holdings):
+            return
+        granted, self._granted = self._granted, set()
+        if granted or known != self._pods:
+            before = {} if self._pods is None else self._pods.by_slot
             now_s, slots = self._daemon.clock.monotonic(), known.by_slot
-            before = self._pods.by_slot if isinstance(self._pods, Holdings) else {}
-            self._emit(lambda: rec.Held(now_s, _new_holders(before, slots)))
-        if isinstance(known, Holdings):
-            self._pods = known
+            self._emit(lambda: rec.Held(now_s, new_holders(before, slots, granted)), len(slots))
+        self._pods = known
+
+    def _look_soon(self) -> None:
+        """The kubelet does not say for which pod it asks. A while later it says who holds the slots."""
+        if self._look is None:
+            self._look = self._daemon.clock.alarm(LOOK_S, self._ask_holders)
+
+    def _ask_holders(self) -> None:
+        self._look = None
+        if self._granted and not self._daemon.stopped.is_set():
+            self._looking = asyncio.ensure_future(self._daemon.read_holders())
+
+    def _stop_look(self) -> None:
+        if self._look is not None:
+            self._look()
+            self._look = None
+        if self._looking is not None:
+            self._looking.cancel()
 
     def _changes(self) -> dict[ResourceName, bytes | None]:
         """The lists that are others than those last recorded."""
@@ -247,62 +289,93 @@ class Recorder:
     def _call(
         self, resource: ResourceName, method: Method[Any, Any], handler: Callable[..., Any], request: Any, call: Call
     ) -> Any:
-        self._offer_state()
-        self._calls = number = self._calls + 1
-        now_s = self.stamp.set()
-        asking = Asking(number)
+        asking = self._begin(resource)
+        if asking is None:
+            return handler(request, call)
         token = ASKING.set(asking)
-        within: list[rec.Record | Callable[[], rec.Record]] = []
-        self._within = within
-        answer: Any = None
-        failure: RpcError | None = None
         try:
             answer = handler(request, call)
         except RpcError as error:
-            failure = error
-        finally:
+            self._asked(asking, _NAMES[method], request, later=False)
+            self._answered(asking, None, error)
+            raise
+        except BaseException:
+            self._waiting -= 1
             self._within = None
+            raise
+        finally:
             ASKING.reset(token)
-        later = failure is None and isinstance(answer, Awaitable)
+        later = isinstance(answer, Awaitable)
+        self._asked(asking, _NAMES[method], request, later=later)
+        if later:
+            return self._later(asking, answer)
+        self._answered(asking, answer, None)
+        return answer
+
+    @guarded
+    def _begin(self, resource: ResourceName) -> Asking | None:
+        """None, and so no record, if something goes wrong here."""
+        self._offer_state()
+        asking = Asking(self._calls + 1, resource, self.stamp.set())
+        self._calls += 1
+        self._waiting += 1
+        self._within = []
+        return asking
+
+    @guarded
+    def _asked(self, asking: Asking, method: str, request: Any, *, later: bool) -> None:
+        within, self._within = self._within or [], None
         edits = tuple(asking.edits)
-        name = _NAMES[method]
-        make = partial(_asked, number, now_s, resource, name, request, edits, later=later)
-        self._file.put(make, weight=_weight(request))
-        for record in within:
-            self._put(record)
+        asking.later = later
         if later:
             asking.edits.clear()
-            return self._later(asking, answer)
-        self._answered(asking, answer, failure, with_edits=False)
-        if failure is not None:
-            raise failure
-        return answer
+        make = partial(asked_of, asking.number, asking.now_s, asking.resource, method, request, edits, later=later)
+        self._file.put(make, weight_of(request))
+        for made, weight in within:
+            self._file.put(made, weight)
 
     async def _later(self, asking: Asking, answer: Awaitable[Any]) -> Any:
         token = ASKING.set(asking)
-        failure: RpcError | None = None
-        found: Any = None
         try:
             found = await answer
         except RpcError as error:
-            failure = error
+            self._answered(asking, None, error)
+            raise
+        except BaseException:
+            self._waiting -= 1
+            raise
         finally:
             ASKING.reset(token)
-        self._answered(asking, found, failure, with_edits=True)
-        if failure is not None:
-            raise failure
+        self._answered(asking, found, None)
         return found
 
-    def _answered(self, asking: Asking, answer: Any, failure: RpcError | None, *, with_edits: bool) -> None:
+    @guarded
+    def granted(self, resource: ResourceName, slots: Iterable[str]) -> None:
+        """Slots are given to a container. What comes of it is recorded after what it comes from."""
+        self._granted.update((resource, slot) for slot in slots)
+        if len(self._granted) > GRANTED_MAX:
+            self._granted.clear()
+        self._look_soon()
+        asking = ASKING.get()
+        if asking is not None and asking.later and not asking.resolved:
+            asking.resolved = True
+            self.stamp.use(asking.now_s)
+            edits, choices, node_env = tuple(asking.edits), tuple(asking.choices), dict(asking.node_env)
+            self._emit(rec.Resolved(asking.number, asking.now_s, edits, choices, node_env))
+
+    @guarded
+    def _answered(self, asking: Asking, answer: Any, failure: RpcError | None) -> None:
+        self._waiting -= 1
         now_s = self._daemon.clock.monotonic()
-        edits, choices = tuple(asking.edits) if with_edits else (), tuple(asking.choices)
+        known = asking.resolved or not asking.later
+        edits = () if known else tuple(asking.edits)
+        choices = () if known else tuple(asking.choices)
+        node_env = {} if known else dict(asking.node_env)
         status, message = (failure.status, failure.message) if failure is not None else (Status.OK, "")
 
         def made() -> rec.Record:
             content = b"" if failure is not None else encode(answer)
-            return rec.Answered(
-                asking.number, now_s, content, int(status), message, edits, choices, {**asking.node_env}
-            )
+            return rec.Answered(asking.number, now_s, content, int(status), message, edits, choices, node_env)
 
         self._emit(made)
 
@@ -315,65 +388,3 @@ class Recorder:
         if (asking := ASKING.get()) is not None:
             asking.node_env = dict(env)
         return env
-
-
-def config_of(loaded: Loaded) -> dict[str, Any]:
-    """What a player needs of a configuration. Backends are not opened again: their options stay here."""
-    plain = msgspec.to_builtins(loaded.config, enc_hook=rec.plain)
-    backends = [{"kind": each["kind"], "name": name} for name, each in entries(loaded.config).items()]
-    return {"backends": backends, **{key: plain[key] for key in ("rules", "health")}}
-
-
-def _opened(key: str, source: Source) -> rec.Opened:
-    tracks = {device: track for device, track in source.tracks.items() if not is_well(track)}
-    return rec.Opened(key, source.name, source.probed, tracks)
-
-
-def _itself(record: rec.Record) -> rec.Record:
-    return record
-
-
-def _asked(
-    number: int,
-    now_s: float,
-    resource: ResourceName,
-    method: str,
-    request: Any,
-    edits: tuple[rec.Edited, ...],
-    *,
-    later: bool,
-) -> rec.Record:
-    return rec.Asked(number, now_s, resource, method, encode(request), edits, later)
-
-
-def _weight(request: Any) -> int:
-    """How many ids a request has."""
-    match request:
-        case dp.AllocateRequest():
-            return sum(len(each.device_ids) for each in request.container_requests)
-        case dp.PreferredAllocationRequest():
-            return sum(len(each.available_ids) for each in request.container_requests)
-        case _:
-            return 0
-
-
-def _new_holders(
-    before: Mapping[tuple[ResourceName, SlotId], Holder], now: Mapping[tuple[ResourceName, SlotId], Holder]
-) -> tuple[tuple[ResourceName, SlotId, str], ...]:
-    return tuple((*key, str(holder)) for key, holder in now.items() if before.get(key) != holder)
-
-
-def _digests(changed: Mapping[ResourceName, bytes | None]) -> rec.Lists:
-    return {name: None if frame is None else rec.digest(frame) for name, frame in changed.items()}
-
-
-def _listed(resource: Resource, problem: str) -> rec.ListedResource:
-    return rec.ListedResource(
-        resource.name,
-        resource.slots,
-        resource.unit_bytes,
-        resource.wanted_unit_bytes,
-        resource.note,
-        resource.compact,
-        problem,
-    )

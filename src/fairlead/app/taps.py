@@ -21,8 +21,9 @@ from fairlead.observe import recording as rec
 class Asking:
     """A call that is under way, and what it was given."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, resource: ResourceName, now_s: float) -> None:
+        self.number, self.resource, self.now_s = number, resource, now_s
+        self.later = self.resolved = False  # it waits for something; that has come
         self.edits: list[rec.Edited] = []
         self.choices: list[rec.Choice] = []
         self.node_env: dict[str, str] = {}
@@ -40,6 +41,10 @@ class Stamp(Clock):
     def set(self) -> float:
         self._now_s = self._clock.monotonic()
         return self._now_s
+
+    def use(self, now_s: float) -> None:
+        """The time of a call that came before others, and is answered after them."""
+        self._now_s = now_s
 
     def monotonic(self) -> float:
         return self._now_s

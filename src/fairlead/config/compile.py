@@ -95,9 +95,10 @@ def check(config: Config) -> tuple[tuple[Rule, ...], list[Problem]]:
         if value:
             problems += _absolute(path, value)
     if config.storm.delay > DELAY_MAX_S:
-        problems.append(
-            (("storm", "delay"), f"{config.storm.delay:g} s is too long: the kubelet waits. Give 10s or less")
-        )
+        late = f"{config.storm.delay:g} s is too long: the kubelet waits meanwhile. Give 10s or less"
+        problems.append((("storm", "delay"), late))
+    elif config.storm.within <= config.storm.delay:
+        problems.append((("storm", "within"), f"{config.storm.within:g} s must be longer than storm.delay"))
     if config.record.max_size < RECORD_MIN_BYTES:
         problems.append((("record", "maxSize"), f"{config.record.max_size:,} bytes are too few: give 1MiB or more"))
     for path, seconds in (

@@ -137,7 +137,6 @@ class Allocator(Struct, frozen=True):
             if held_back_s := self._refused(resource, containers, refusal):
                 return self._refuse_later(refusal, held_back_s)
             raise
-        self._granted(resource, containers)
         for ids, grant in zip(containers, grants, strict=True):
             self.granted(resource, grant)
             if self.recent is not None:
@@ -175,15 +174,10 @@ class Allocator(Struct, frozen=True):
             chosen.forget(resource, [slot for grant in grants for slot in grant.slots])
             await self._hold_back(self._refused(resource, containers, refusal))
             raise
-        self._granted(resource, containers)
         for grant in grants:
             self.granted(resource, grant)
             self.record("allocated", resource=resource.name, slots=grant.slots)
         return edits
-
-    def _granted(self, resource: Resource, containers: Sequence[Sequence[str]]) -> None:
-        if self.storms is not None:
-            self.storms.granted(resource.name, containers)
 
     def _refused(self, resource: Resource, containers: Sequence[Sequence[str]], refusal: AskRefused) -> float:
         """How long the refusal is to be held back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from fairlead.model.errors import AskRefused, some
 from fairlead.model.ports import Clock, Record
@@ -42,11 +42,6 @@ class Storms:
     async def sleep(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
 
-    def granted(self, resource: str, containers: Sequence[Sequence[str]]) -> None:
-        if self._known:  # nearly never
-            self._known, ended = policy.granted(self._known, resource, _amounts(containers))
-            self._end(ended)
-
     @property
     def raging(self) -> tuple[str, ...]:
         """For people: each storm of now."""
@@ -64,15 +59,12 @@ class Storms:
     def _look(self) -> None:
         self._alarm = None
         self._known, ended = policy.passed(self._known, self._clock.monotonic(), self.tuning)
-        self._end(ended)
-        if any(each.storm for each in self._known.values()):
-            self._watch()
-
-    def _end(self, ended: Mapping[Key, Series]) -> None:
         for key, series in ended.items():
             self._record(
                 "admission-storm-over", resource=key.resource, amounts=list(key.amounts), refusals=series.count
             )
+        if any(each.storm for each in self._known.values()):
+            self._watch()
 
 
 def _amounts(containers: Sequence[Sequence[str]]) -> tuple[int, ...]:

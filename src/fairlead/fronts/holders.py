@@ -53,6 +53,7 @@ class Holders:
         self.asked_s = 0.0  # when the kubelet was last asked
         self.known_s = 0.0  # the same, of the last time that it answered
         self._repeated_s = -REPEAT_S
+        self.on_answer: Callable[[], object] = lambda: None  # the kubelet has said who holds what
 
     async def read(self, timeout_s: float = DEADLINE_S, *, checkpoint: bool = False) -> None:
         """`checkpoint`: the kubelet's own file is read too."""
@@ -75,6 +76,7 @@ class Holders:
             self._doubtful, self._kubelet = dict(self._last), kubelet
         self._doubtful = {name: left for name, slots in self._doubtful.items() if (left := slots - answer.of(name))}
         self._last = self.held or {}
+        self.on_answer()
 
     @property
     def held(self) -> Mapping[ResourceName, frozenset[SlotId]] | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -26,7 +25,9 @@ from fairlead.model.resource import Slot
 from fairlead.policy.health import Track
 
 VERSION = 1
-RECORD_MAX_BYTES = 64 * 2**20  # a request is 16 MiB at most, and a list 4 MiB
+RECORD_MAX_BYTES = 24 * 2**20  # unpacked: a request is 16 MiB at most
+RATIO_MAX, RATIO_FROM_BYTES = 200, 2**20  # of the unpacked size; ids repeat themselves, but not so often
+TIME_MAX_S = 1e10  # of a clock: the year 2286
 HeldTexts = dict[ResourceName, tuple[SlotId, ...]]
 Digest = tuple[int, int]  # of a list: its bytes, and their checksum
 Lists = dict[ResourceName, Digest | None]  # by resource, where it changed; None: it is not served any more
@@ -146,10 +147,20 @@ class Answered(Struct, frozen=True, omit_defaults=True, tag="answered"):
     node_env: dict[str, str] = {}
 
 
+class Resolved(Struct, frozen=True, omit_defaults=True, tag="resolved"):
+    """What a call had to wait for has come, and it grants now. Its answer follows."""
+
+    number: int
+    now_s: float
+    edits: tuple[Edited, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    node_env: dict[str, str] = {}
+
+
 class Configured(Struct, frozen=True, omit_defaults=True, tag="configured"):
     """Another configuration is in force."""
 
-    config: dict[str, Any]
+    config: str  # JSON
     source: str
 
 
@@ -180,7 +191,7 @@ class State(Struct, frozen=True, omit_defaults=True, tag="state"):
     program: str
     now_s: float
     clock_s: float
-    config: dict[str, Any]
+    config: str  # JSON
     source: str
     opened: tuple[Opened, ...] = ()
     found: tuple[Found, ...] = ()  # of those that count, in their order
@@ -196,13 +207,26 @@ class State(Struct, frozen=True, omit_defaults=True, tag="state"):
     recent: dict[ResourceName, dict[SlotId, float]] = {}
     lists: Lists = {}
     refused: tuple[ResourceName, ...] = ()
+    pods: tuple[tuple[ResourceName, SlotId, str], ...] = ()  # as in `Held`
     calls: int = 0  # answered before this record
     lost: int = 0  # records that are missing just before it
     fresh: bool = False  # a daemon has started
 
 
 Record = (
-    State | Configured | Opened | Found | Judged | Probed | Overlaid | Settled | HealthSettled | Asked | Answered | Held
+    State
+    | Configured
+    | Opened
+    | Found
+    | Judged
+    | Probed
+    | Overlaid
+    | Settled
+    | HealthSettled
+    | Asked
+    | Resolved
+    | Answered
+    | Held
 )
 
 
@@ -210,7 +234,11 @@ def plain(value: object) -> object:
     """For an encoder: a duration or a size of a configuration is a number."""
     if isinstance(value, float | int):
         return float(value) if isinstance(value, float) else int(value)
-    return str(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no place in a recording")
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=plain)
@@ -231,10 +259,16 @@ def decode(content: bytes) -> Record:
         raise ValueError("it cannot be unpacked") from None
     if not unpack.eof:
         raise ValueError(f"it is cut off, or has more than {RECORD_MAX_BYTES:,} bytes unpacked")
+    if len(plain) > max(RATIO_FROM_BYTES, RATIO_MAX * len(content)):
+        raise ValueError(f"{len(content):,} bytes unpack to {len(plain):,}")
     try:
-        return _DECODER.decode(plain)
+        record = _DECODER.decode(plain)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError(f"it is no record: {error}") from None
+    times_s = (getattr(record, "now_s", 0.0), getattr(record, "clock_s", 0.0))
+    if not all(-TIME_MAX_S <= time_s <= TIME_MAX_S for time_s in times_s):
+        raise ValueError(f"its time makes no sense: {times_s[0]:g}")
+    return record
 
 
 def digest(frame: bytes) -> Digest:

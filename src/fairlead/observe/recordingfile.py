@@ -2,12 +2,14 @@
 
 Written on a thread. Two files at most, FILE and FILE.1, each of half the size that is allowed. A file begins with a
 state: where the newer one is full, the recorder is asked for one, and the file is turned over when it comes. A daemon
-that is killed leaves a part of a frame: the next one cuts it off. What a reader finds may be torn, damaged or hostile.
+that is killed leaves a part of a frame: the next one cuts it off. One daemon at a time writes to a file. What a reader
+finds may be torn, damaged or hostile.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import struct
@@ -24,13 +26,15 @@ MAGIC = b"fairlead recording 1\n"
 FRAME_MAX_BYTES = 20 * 2**20  # compressed
 FILE_MAX_BYTES = 2**30  # of one file that is read, whoever wrote it
 WAITING_MAX = 8192  # records that wait for the disk
-WEIGHT_MAX = 200_000  # ids in them: an id is some tens of bytes
+WEIGHT_MAX = 500_000  # ids in them: an id is some tens of bytes
 BATCH_S = 0.1
 DRAIN_S = 2.0
 TURN = 0.4  # of the size that is allowed: here a file is full, and goes on only until a state comes
 _HEAD = struct.Struct("<II")  # length and checksum of a frame
 
-Make = Callable[[], Record]  # made on the thread: encoding a request takes longer than answering it
+# Made on the thread: encoding a request takes longer than answering it.
+Make = Callable[[], Record]
+MakeState = Callable[[int], Record]  # of the number of records that are missing before it
 
 
 class RecordingFile:
@@ -40,73 +44,91 @@ class RecordingFile:
         self.problem = ""
         self.wants_state = True  # the next record should be one
         self.broken = True  # until then, no record is of use
-        self.lost = 0  # records since the last state
+        self._lost = 0  # records since the last state
         self._path, self._most, self._turn = path, max_bytes // 2, int(max_bytes * TURN)
         self._queue: deque[tuple[Make, int]] = deque()
         self._put_weight = self._done_weight = 0  # each is counted by one thread only
-        self._stirred, self._stopping = threading.Event(), threading.Event()
+        self._stirred, self._hurry = threading.Event(), threading.Event()
+        self._stopping = self._released = False
         self._thread: threading.Thread | None = None
-        self._size = 0  # of the file; 0: it is not open
+        self._skipping = False  # the thread has left a record out, and waits for a state
+        self._size = 0  # of the file
         self._fd = -1
 
-    def put(self, make: Make, *, is_state: bool = False, weight: int = 0) -> None:
-        """Returns at once. `weight`: of ids that are kept until it is written."""
-        if self.broken and not is_state:
-            self.lost += 1
+    def put(self, make: Make, weight: int = 0) -> None:
+        """Returns at once, and never raises. `weight`: of ids that are kept until it is written."""
+        if self.broken or self._released:
+            self._lost += 1
+        else:
+            self._append(make, weight)
+
+    def put_state(self, make: MakeState) -> None:
+        if self._released:
             return
-        if len(self._queue) >= WAITING_MAX or self._put_weight - self._done_weight > WEIGHT_MAX:
-            self._break()
-            self.problem = f"{self._path}: the disk is too slow, and records are left out. Look at the disk"
-            return
-        if is_state:
-            self.wants_state = self.broken = False
-            self.lost = 0
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="fairlead-recorder", daemon=True)
-            self._thread.start()
-        self._put_weight += weight
-        self._queue.append((make, weight))
-        if not self._stirred.is_set():
-            self._stirred.set()
+        lost, self._lost = self._lost, 0
+        self.wants_state = self.broken = False
+        self._append(lambda: make(lost), 0)
 
     @property
     def has_room(self) -> bool:
         waiting = self._put_weight - self._done_weight
         return len(self._queue) < WAITING_MAX // 2 and waiting <= WEIGHT_MAX // 2
 
+    def release(self) -> None:
+        """Another daemon may write to the file from now on."""
+        self._released = True
+        self.close()
+        self.wants_state = self.broken = True
+
+    def resume(self) -> None:
+        self._released = False
+
     def close(self) -> None:
         """Never waits for long: a disk that hangs must not hold up an exit."""
-        if self._thread is not None:
-            self._stopping.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stopping = True
+            self._hurry.set()
             self._stirred.set()
-            self._thread.join(DRAIN_S)
-            self._thread = None
+            thread.join(DRAIN_S)
+            self._stopping = False
 
-    def _break(self) -> None:
-        self.lost += 1
+    def _append(self, make: Make, weight: int) -> None:
+        if len(self._queue) >= WAITING_MAX or self._put_weight - self._done_weight > WEIGHT_MAX:
+            self.fail(f"{self._path}: the disk is too slow, and records are left out. Look at the disk")
+            return
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name="fairlead-recorder", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no more threads
+                self.fail(f"{self._path}: {error}. Nothing is recorded: raise the limit of processes")
+                return
+            self._thread = thread
+        self._put_weight += weight
+        self._queue.append((make, weight))
+        if self._put_weight - self._done_weight > WEIGHT_MAX // 4:
+            self._hurry.set()
+        if not self._stirred.is_set():
+            self._stirred.set()
+
+    def fail(self, problem: str) -> None:
+        """Records are missing from here on, until a state comes."""
+        self._lost += 1
         self.wants_state = self.broken = True
+        self.problem = problem
+
+    # --- The thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while True:
             self._stirred.wait()
-            stopping = self._stopping.wait(BATCH_S)
+            self._hurry.wait(BATCH_S)
+            self._hurry.clear()
             self._stirred.clear()
-            try:
-                self._write_all()
-                if not self.broken:
-                    self.problem = ""
-            except OSError as error:
-                while self._queue:
-                    self._done_weight += self._queue.popleft()[1]
-                self._close()
-                self._break()
-                self.problem = (
-                    f"{self._path}: {error.strerror or error}. Nothing is recorded: make room, or make it writable"
-                )
-            except Exception as error:  # noqa: BLE001 - a record that cannot be written must not end the thread
-                self._break()
-                self.problem = f"{self._path}: a record is left out, which is a defect: {type(error).__name__}: {error}"
-            if stopping and not self._queue:
+            stopping = self._stopping
+            self._write_all()
+            if stopping:
                 self._close()
                 return
 
@@ -114,28 +136,52 @@ class RecordingFile:
         while self._queue:
             make, weight = self._queue.popleft()
             self._done_weight += weight
-            record = make()
-            content = encode(record)
-            frame = _HEAD.pack(len(content), zlib.crc32(content)) + content
-            if isinstance(record, State):
-                self._begin(len(frame))
-            if self._fd < 0 or self._size + len(frame) > self._most or len(content) > FRAME_MAX_BYTES:
-                self._break()
-                continue
-            left = memoryview(frame)
-            while left:
-                left = left[os.write(self._fd, left) :]
-            self._size += len(frame)
-            if self._size > self._turn:
-                self.wants_state = True
+            try:
+                self._write(make())
+            except OSError as error:
+                self._close()
+                self._leave_out(f"{self._path}: {error.strerror or error}. Nothing is recorded{_cure(error)}")
+            except Exception as error:  # noqa: BLE001 - a record that cannot be written must not end the thread
+                self._leave_out(
+                    f"{self._path}: a record is left out, which is a defect: {type(error).__name__}: {error}"
+                )
+
+    def _leave_out(self, problem: str) -> None:
+        self._skipping = True
+        self.fail(problem)
+
+    def _write(self, record: Record) -> None:
+        if self._skipping and not isinstance(record, State):
+            self._lost += 1
+            return
+        content = encode(record)
+        frame = _HEAD.pack(len(content), zlib.crc32(content)) + content
+        if isinstance(record, State):
+            self._begin(len(frame))
+        if self._fd < 0:
+            self._leave_out(self.problem)
+            return
+        if self._size + len(frame) > self._most or len(content) > FRAME_MAX_BYTES:
+            size = f"a record of {len(frame):,} bytes does not fit, with {self._size:,} before it"
+            self._leave_out(f"{self._path}: {size}. Give a larger record.maxSize")
+            return
+        left = memoryview(frame)
+        while left:
+            left = left[os.write(self._fd, left) :]
+        self._size += len(frame)
+        self._skipping = False
+        if self._size > self._turn:
+            self.wants_state = True
+        if not self.broken:
+            self.problem = ""
 
     def _begin(self, size: int) -> None:
         """Where a state is written: in the file that there is, or in a new one if that would be full."""
         if self._fd < 0:
             self._fd, self._size = self._open()
         if self._size + size > self._turn and self._size > len(MAGIC):
-            self._close()
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            self._close()
             self._fd, self._size = self._open()
 
     def _open(self) -> tuple[int, int]:
@@ -143,10 +189,12 @@ class RecordingFile:
         fd = os.open(self._path, flags, 0o600)
         try:
             found = os.fstat(fd)
-            if stat.S_ISREG(found.st_mode) and found.st_size == 0:
+            is_new = stat.S_ISREG(found.st_mode) and found.st_size == 0
+            end = len(MAGIC) if is_new else _good_end(fd, found)
+            _lock(fd)
+            os.fchmod(fd, 0o600)
+            if is_new:
                 os.write(fd, MAGIC)
-                return fd, len(MAGIC)
-            end = _good_end(fd, found)
             os.ftruncate(fd, end)  # what a daemon that was killed has left
             os.lseek(fd, end, os.SEEK_SET)
         except BaseException:
@@ -160,23 +208,44 @@ class RecordingFile:
         self._fd, self._size = -1, 0
 
 
+def _lock(fd: int) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OSError(errno.EBUSY, "another daemon records there") from None
+
+
 def _good_end(fd: int, found: os.stat_result) -> int:
     """Where the last whole frame ends. OSError for a file that is no recording, and must stay as it is."""
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, f"it is {files.kind_of(found.st_mode)}")
     size = found.st_size
     if os.pread(fd, len(MAGIC), 0) != MAGIC:
-        raise OSError(errno.EEXIST, "it is there, and no recording. Name another file")
+        raise OSError(errno.EEXIST, "it is there, and no recording")
     end = len(MAGIC)
     while len(head := os.pread(fd, _HEAD.size, end)) == _HEAD.size:
         length, checksum = _HEAD.unpack(head)
         after = end + _HEAD.size + length
-        if length > FRAME_MAX_BYTES or after > size:
+        if not 0 < length <= FRAME_MAX_BYTES or after > size:  # a host that lost power leaves zeros
             break
         if after == size and zlib.crc32(os.pread(fd, length, end + _HEAD.size)) != checksum:
             break
         end = after
     return end
+
+
+def _cure(error: OSError) -> str:
+    match error.errno:
+        case errno.EEXIST | errno.EINVAL | errno.ELOOP | errno.EISDIR:
+            return ": name another file"
+        case errno.ENOENT | errno.ENOTDIR:
+            return ": make its directory"
+        case errno.EBUSY:
+            return " by this one until it ends"
+        case errno.ENOSPC | errno.EDQUOT:
+            return ": make room"
+        case _:
+            return ": make it writable"
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -204,7 +273,7 @@ def read(path: Path, notes: list[str]) -> Iterator[Record]:
             length, checksum = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, -1)
             if length > FRAME_MAX_BYTES:
                 why = f"a record of {length:,} bytes is more than {FRAME_MAX_BYTES:,}"
-            elif checksum < 0 or len(content := stream.read(length)) < length:
+            elif not length or checksum < 0 or len(content := stream.read(length)) < length:
                 why = "the last record is torn"
             elif zlib.crc32(content) != checksum:
                 why = "a record is damaged"

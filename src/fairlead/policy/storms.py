@@ -1,7 +1,8 @@
 """Admission storms: the same request is refused again and again, because a controller makes its pod anew each time.
 
 The kubelet does not say for which pod it asks. Pods of one controller ask alike: a storm is told apart by the resource,
-the amounts and the kind of the refusal. It is over when such a request is granted, or when none has come for a while.
+the amounts and the kind of the refusal. It is over when none was refused for a while: a grant alone ends none, because
+another controller may ask for as much.
 
 Pure: time comes in as `now_s`.
 """
@@ -59,16 +60,10 @@ def refused(known: Known, key: Key, reason: str, now_s: float, tuning: Tuning) -
     return {**rest, key: series}, series
 
 
-def granted(known: Known, resource: str, amounts: tuple[int, ...]) -> tuple[Known, dict[Key, Series]]:
-    """A request was granted. What is known then, and the storms that are over."""
-    ended = {key: each for key, each in known.items() if (key.resource, key.amounts) == (resource, amounts)}
-    return _without(known, ended)
-
-
 def passed(known: Known, now_s: float, tuning: Tuning) -> tuple[Known, dict[Key, Series]]:
-    """Time passed: the same of those that were quiet for a window."""
-    ended = {key: each for key, each in known.items() if now_s - each.times_s[-1] >= tuning.window_s}
-    return _without(known, ended)
+    """Time passed: what is known then, and the storms that are over."""
+    left = {key: each for key, each in known.items() if now_s - each.times_s[-1] < tuning.window_s}
+    return left, {key: each for key, each in known.items() if key not in left and each.storm}
 
 
 def delay_s(series: Series, tuning: Tuning) -> float:
@@ -76,10 +71,3 @@ def delay_s(series: Series, tuning: Tuning) -> float:
     if not series.storm or tuning.delay_max_s <= 0:
         return 0.0
     return min(tuning.delay_max_s, STEP_S * 2.0 ** min(series.count - tuning.refusals, 16))
-
-
-def _without(known: Known, ended: Mapping[Key, Series]) -> tuple[Known, dict[Key, Series]]:
-    if not ended:
-        return known, {}
-    left = {key: each for key, each in known.items() if key not in ended}
-    return left, {key: each for key, each in ended.items() if each.storm}

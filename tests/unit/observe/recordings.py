@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.observe import recording as rec
 
-CONFIG: dict[str, Any] = {"backends": [{"kind": "sim", "name": "sim"}], "rules": [{"resource": "nvidia.com/gpu"}]}
+CONFIG = '{"backends": [{"kind": "sim", "name": "sim"}], "rules": [{"resource": "nvidia.com/gpu"}]}'
 
 
 def state(**keys: Any) -> rec.State:

@@ -39,16 +39,6 @@ def test_other_amounts_are_another_request() -> None:
     assert refuse(known, 3.0)[1][-1].storm
 
 
-def test_a_grant_of_such_a_request_ends_it() -> None:
-    known, _ = refuse({}, 0.0, 1.0, 2.0)
-    known, _ = refuse(known, 3.0, key=ONE)
-    left, ended = storms.granted(known, "nvidia.com/gpu", (1,))
-    assert (set(left), ended) == ({THREE}, {})  # that was no storm
-    left, ended = storms.granted(known, "nvidia.com/gpu", (3,))
-    assert (set(left), set(ended)) == ({ONE}, {THREE})
-    assert storms.granted(known, "amd.com/gpu", (3,)) == (known, {})
-
-
 def test_it_is_over_when_it_has_been_quiet_for_the_window() -> None:
     known, _ = refuse({}, 0.0, 1.0, 2.0)
     assert storms.passed(known, 61.0, TUNING) == (known, {})

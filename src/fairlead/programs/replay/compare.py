@@ -7,13 +7,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from fairlead.config.load import Loaded, build
+from fairlead.config.load import Loaded, parse
 from fairlead.fronts.deviceplugin.encoding import DeviceList
+from fairlead.kit import files
 from fairlead.model.errors import ConfigError, UsageError
 from fairlead.model.names import ResourceName
 from fairlead.observe import recording as rec
 from fairlead.observe.recordingfile import files_of, read
-from fairlead.programs.replay.player import ALLOCATE, Answer, Player
+from fairlead.programs.replay.player import ALLOCATE, GRANTED, Answer, Player
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.proto import decode
 from fairlead.wire.rpc import Status
@@ -102,6 +103,11 @@ class Comparison:
             player.take(record)
         if isinstance(record, rec.Settled | rec.HealthSettled):
             self._settled(record.lists)
+        elif self._second is not None and self._second.stirred:
+            # Under other rules of health a device falls or comes back where the recorded daemon saw no change.
+            self._second.settle_health()
+            if not self._player.stirred:
+                self._compare_lists(self._player.lists, self._second.lists)
 
     def _state(self, state: rec.State) -> None:
         if state.version != rec.VERSION:
@@ -184,9 +190,12 @@ def records(path: Path, notes: list[str]) -> Iterator[rec.Record]:
         raise UsageError(f"{error.filename or path}: {error.strerror or error}") from None
 
 
-def loaded_of(config: Mapping[str, object], source: str, path: Path) -> Loaded:
+def loaded_of(config: str, source: str, path: Path) -> Loaded:
+    """Of what a recording has of it, which may be made up: bounded as a file is."""
+    if len(config) > files.MAX_BYTES:
+        raise UsageError(f"{path}: its configuration has {len(config):,} characters; {files.MAX_BYTES:,} is the limit")
     try:
-        return build(dict(config), source)
+        return parse(config, source)
     except ConfigError as error:
         raise UsageError(f"{path}: the configuration in it does not hold here: {error}") from None
 
@@ -216,6 +225,8 @@ def _sides(method: str, one: Answer, other: Answer) -> tuple[str, str]:
 
 
 def _outcome(method: str, answer: Answer) -> str:
+    if answer.status == GRANTED:
+        return answer.message
     if answer.status:
         names = {int(status): status.name for status in Status}
         return f"{names.get(answer.status, answer.status)}: {answer.message}"

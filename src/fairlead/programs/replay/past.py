@@ -62,6 +62,7 @@ def decisions(path: Path, wanted: Wanted, notes: list[str]) -> list[Decision]:
     for record in records(path, notes):
         if isinstance(record, rec.State):
             clock_s = record.clock_s
+            _name(found, waiting, record.pods)
             loaded = loaded_of(record.config, record.source, path)
             if player is None or record.fresh or record.lost:
                 player = player or Player(loaded)
@@ -71,13 +72,11 @@ def decisions(path: Path, wanted: Wanted, notes: list[str]) -> list[Decision]:
         elif isinstance(record, rec.Configured):
             player.configure(loaded_of(record.config, record.source, path))
         elif isinstance(record, rec.Held):
-            for name, slot, holder in record.slots:
-                if (place := waiting.pop((name, slot), None)) is not None:
-                    found[place] = replace(found[place], pod=holder)
+            _name(found, waiting, record.slots)
         elif isinstance(record, rec.Answered):
             played = player.answer(record)
             if played is not None and played[0].method in {ALLOCATE, PREFER}:
-                for decision in _decided(played[0], played[1], record, clock_s):
+                for decision in _decided(played[0], played[1], record, clock_s, wanted):
                     if decision.call == ALLOCATE and not decision.refused:
                         waiting |= {(ResourceName(decision.resource), SlotId(s)): len(found) for s in decision.slots}
                     found.append(decision)
@@ -86,6 +85,17 @@ def decisions(path: Path, wanted: Wanted, notes: list[str]) -> list[Decision]:
     if player is None:
         raise UsageError(f"{path}: it has no state to begin with. {' '.join(notes)}".strip())
     return [decision for decision in found if _is_wanted(decision, wanted)][-DECISIONS_MAX:]
+
+
+def _name(
+    found: list[Decision],
+    waiting: dict[tuple[ResourceName, SlotId], int],
+    holders: tuple[tuple[ResourceName, SlotId, str], ...],
+) -> None:
+    """For whom slots were given is known when it is told who holds them."""
+    for name, slot, holder in holders:
+        if (place := waiting.pop((name, slot), None)) is not None:
+            found[place] = replace(found[place], pod=holder)
 
 
 def _is_wanted(decision: Decision, wanted: Wanted) -> bool:
@@ -99,10 +109,14 @@ def _is_wanted(decision: Decision, wanted: Wanted) -> bool:
 
 
 def _decided(
-    asked: rec.Asked, device_list: DeviceList | None, record: rec.Answered, clock_s: float
+    asked: rec.Asked, device_list: DeviceList | None, record: rec.Answered, clock_s: float, wanted: Wanted
 ) -> Iterator[Decision]:
-    """One for each container."""
+    """One for each container. What is not wanted for certain is not worked out: it costs a placement."""
     at_s, refused = asked.now_s + clock_s, ""
+    if wanted.at_s is not None and abs(at_s - wanted.at_s) > NEAR_S:
+        return
+    if asked.method == PREFER and wanted.pod:  # the kubelet does not say for whom it asks
+        return
     if record.status:
         names = {int(status): status.name for status in Status}
         refused = f"{names.get(record.status, record.status)}: {record.message}"
@@ -117,7 +131,8 @@ def _decided(
         return
     for number, ask in enumerate(asks):
         slots = tuple(answers[number].device_ids) if number < len(answers) else ()
-        yield _preferred(at_s, asked.resource, device_list, ask, slots, refused)
+        if not wanted.slot or any(slot.startswith(wanted.slot) for slot in slots):
+            yield _preferred(at_s, asked.resource, device_list, ask, slots, refused)
 
 
 def _allocated(

@@ -41,6 +41,7 @@ from fairlead.observe import recording as rec
 from fairlead.policy import health
 from fairlead.policy.offering.rules import rule_of
 from fairlead.programs.replay.recorded import (
+    NotRecorded,
     RecordedChoices,
     RecordedClock,
     RecordedHolders,
@@ -60,6 +61,8 @@ VERBS: Mapping[str, Callable[..., health.Track]] = {
     "tick": health.tick,
 }
 ALLOCATE, PREFER = "Allocate", "GetPreferredAllocation"
+GRANTED = -1  # the status of a call that is granted, and for which the recording has no answer
+CALLS_MAX = 256  # that wait for an answer; a kubelet makes one after the other
 
 
 class Answer(Struct, frozen=True):
@@ -102,6 +105,7 @@ class Player:
         self._refused: dict[ResourceName, str] = {}
         self._waiting: dict[int, tuple[rec.Asked, DeviceList | None]] = {}
         self._answers: dict[int, Answer] = {}
+        self.stirred = False  # a condition is another since the lists were made
 
     def _granted(self, resource: Resource, grant: Grant) -> None:
         self.engine.granted(resource, grant)  # what is settled for it is a record of its own
@@ -144,6 +148,7 @@ class Player:
             )
             for each in state.listed
         ]
+        self.engine.listing.exclusive = any(rule.also for rule in rules)
         self.engine.resources = self.engine.listing.restore(listed, state.allocated, rec.sets(state.last_held))
         self.lists = {each.name: encode_devices(each, self.engine.conditions) for each in listed}
         self._problems = {each.name: each.problem for each in state.listed if each.problem}
@@ -176,13 +181,19 @@ class Player:
                 self._settle()
             case rec.HealthSettled():
                 self._clock.now_s = record.now_s
-                self.engine.settle_health()
-                conditions = self.engine.conditions
-                self.lists = {name: with_conditions(each, conditions) for name, each in self.lists.items()}
+                self.settle_health()
             case rec.Asked():
                 self._asked(record)
+            case rec.Resolved():
+                self._resolved(record)
             case _:
                 pass
+
+    def settle_health(self) -> None:
+        self.stirred = False
+        self.engine.settle_health()
+        conditions = self.engine.conditions
+        self.lists = {name: with_conditions(each, conditions) for name, each in self.lists.items()}
 
     def _judge(self, record: rec.Judged) -> None:
         source = self._sources.of(record.source)
@@ -214,7 +225,8 @@ class Player:
         self, source: RecordedSource, device: DeviceId, verb: Callable[..., health.Track], now_s: float
     ) -> None:
         track = source.tracks.get(device) or health.Track(probed=source.probed)
-        source.tracks[device] = verb(track, now_s=now_s, tuning=self._tuning)
+        source.tracks[device] = judged = verb(track, now_s=now_s, tuning=self._tuning)
+        self.stirred = self.stirred or judged.condition != track.condition
 
     def _settle(self) -> None:
         unsent: dict[ResourceName, Resource | None] = dict.fromkeys(self._refused)
@@ -247,8 +259,19 @@ class Player:
         self._clock.now_s = record.now_s
         device_list = self.lists.get(record.resource)
         self._waiting[record.number] = record, device_list
+        while len(self._waiting) > CALLS_MAX:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            self._answers.pop(oldest, None)
         if not record.later:
             self._answers[record.number] = self._ask(record, device_list, record.edits, (), {})
+
+    def _resolved(self, record: rec.Resolved) -> None:
+        asked, device_list = self._waiting.get(record.number, (None, None))
+        if asked is not None:
+            self._clock.now_s = record.now_s
+            answer = self._ask(asked, device_list, record.edits, record.choices, record.node_env)
+            self._answers[record.number] = answer
 
     def answer(self, record: rec.Answered) -> tuple[rec.Asked, DeviceList | None, Answer | None] | None:
         """The call, the list that it was about, and what the answer is now.
@@ -261,12 +284,14 @@ class Player:
         self._clock.now_s = record.now_s
         if asked.method not in {ALLOCATE, PREFER}:
             return asked, device_list, None
-        if not asked.later:
-            return asked, device_list, self._answers.pop(record.number)
+        known = self._answers.pop(record.number, None)
+        if known is not None:
+            return asked, device_list, known
+        answer = self._ask(asked, device_list, record.edits, record.choices, record.node_env)
         assigned = device_list is not None and device_list.resource.terms.assign is not None
-        if not assigned and record.status:
-            return asked, device_list, None
-        return asked, device_list, self._ask(asked, device_list, record.edits, record.choices, record.node_env)
+        if record.status and not assigned and answer != Answer(b"", record.status, record.message):
+            return asked, device_list, None  # it was refused for a scan that came too late
+        return asked, device_list, answer
 
     def _ask(
         self,
@@ -289,6 +314,8 @@ class Player:
                 return Answer(encode(_drive(service.allocate(decode(dp.AllocateRequest, asked.request), call))))
             return Answer(encode(_drive(service.prefer(decode(dp.PreferredAllocationRequest, asked.request), call))))
         except RpcError as error:
+            if isinstance(error.__cause__, NotRecorded):
+                return Answer(status=GRANTED, message=str(error.__cause__))
             return Answer(status=int(error.status), message=error.message)
         except DecodeError as error:
             return Answer(status=int(Status.INTERNAL), message=f"the request cannot be read: {error}")

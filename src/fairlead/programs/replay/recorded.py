@@ -12,7 +12,7 @@ from fairlead.engine.source import is_well
 from fairlead.model import errors
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
-from fairlead.model.errors import AskRefused, EditsFailed
+from fairlead.model.errors import AskRefused
 from fairlead.model.health import Condition
 from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId, ResourceName, SlotId
@@ -22,6 +22,10 @@ from fairlead.policy import health
 
 SOURCES_MAX = 256  # each reload may open some
 REMEMBERED_EDITS = 4096  # of backends, for a configuration under which other slots are granted
+
+
+class NotRecorded(AskRefused):
+    """What a backend would give was never recorded."""
 
 
 class RecordedClock:
@@ -48,9 +52,10 @@ class RecordedHolders:
         self.asked_s = self.known_s = 0.0
         self.now_held: Mapping[ResourceName, frozenset[SlotId]] | None = None
         self._record: rec.Settled | None = None
+        self._free: frozenset[tuple[ResourceName, SlotId]] = frozenset()
 
     def take(self, record: rec.Settled) -> None:
-        self._record = record
+        self._record, self._free = record, frozenset(record.free)
         self.asked_s, self.known_s = record.asked_s, record.known_s
         if record.held is not UNSET:
             self.now_held = rec.sets(record.held)
@@ -67,7 +72,7 @@ class RecordedHolders:
         return frozenset(self._record.listed.get(resource, ())) if self._record is not None else frozenset()
 
     def is_free(self, resource: ResourceName, slot: Slot) -> bool:
-        return self._record is not None and (resource, slot.id) in self._record.free
+        return (resource, slot.id) in self._free
 
 
 class RecordedSource:
@@ -113,7 +118,7 @@ class EditsMemory:
         exact = self._exact.get((source, grant.slots, grant.units))
         found = exact or self._alike.get((source, devices, grant.units))
         if found is None:
-            raise EditsFailed(source, "the recording does not say what it gives for these devices")
+            raise NotRecorded(f"granted; what {source} gives for these devices is not in the recording")
         if found.edits is None:
             raise _error(found.kind, found.error)
         return found.edits
@@ -132,14 +137,20 @@ class RecordedSources:
 
     def of(self, key: str) -> RecordedSource:
         if key not in self._known:
-            self._known[key] = RecordedSource(key.partition("#")[0], self.memory)
+            self._add(key, RecordedSource(key.partition("#")[0], self.memory))
         return self._known[key]
 
+    def _add(self, key: str, source: RecordedSource) -> None:
+        """Those that do not count any more make way."""
+        self._known[key] = source
+        past = [each for each in self._known if each not in self.order and each != key]
+        for each in past[: max(0, len(self._known) - SOURCES_MAX)]:
+            del self._known[each]
+
     def open(self, opened: rec.Opened) -> None:
-        self._known[opened.source] = source = RecordedSource(opened.name, self.memory, probed=opened.probed)
+        source = RecordedSource(opened.name, self.memory, probed=opened.probed)
         source.tracks.update(opened.tracks)
-        while len(self._known) > SOURCES_MAX:
-            del self._known[next(iter(self._known))]
+        self._add(opened.source, source)
 
     def take(self, found: rec.Found) -> None:
         source = self.of(found.source)

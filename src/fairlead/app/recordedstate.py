@@ -1,0 +1,174 @@
+"""Records of a daemon: the state in which a recording begins, with all that its answers depend on; and the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from fairlead._version import __version__
+from fairlead.app.backends import entries
+from fairlead.engine.recent import RecentGrants
+from fairlead.engine.source import Source, is_well
+from fairlead.fronts.deviceplugin.encoding import DeviceList
+from fairlead.model.health import Condition
+from fairlead.model.holdings import Holder, Holdings
+from fairlead.model.inventory import Findings
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+from fairlead.model.resource import Resource
+from fairlead.observe import recording as rec
+from fairlead.wire import deviceplugin as dp
+from fairlead.wire.proto import encode
+
+if TYPE_CHECKING:
+    from fairlead.app.daemon import Daemon
+    from fairlead.config.load import Loaded
+
+ID_BYTES = 40  # of a slot in a list
+LEFT_OUT = ["left-out"]  # in the place of a command
+
+
+class Told(Struct, frozen=True):
+    """What the recording says so far."""
+
+    sources: Mapping[Source, str]  # by which name
+    findings: Mapping[Source, Findings]
+    lists: Mapping[ResourceName, DeviceList]
+    overlay: Mapping[DeviceId, Condition]
+    held: rec.HeldTexts | None
+    pods: Holdings | None
+    recent: RecentGrants
+    calls: int
+    fresh: bool
+
+
+def state_of(daemon: Daemon, told: Told) -> Callable[[int], rec.Record]:
+    """To be made on another thread. What is copied here is small; the rest does not change any more."""
+    engine = daemon.engine
+    listing, units = engine.listing, engine.listing.units
+    now_s = daemon.clock.monotonic()
+    lists, pods, fresh = dict(told.lists), told.pods, told.fresh
+    problems = {name: each.problem for name, each in daemon.supervisor.endpoints.items() if each.problem}
+    speaking = [source for source in engine.sources.speaking.values() if source in told.findings]
+    found = [(told.sources[source], told.findings[source]) for source in speaking]
+    make = partial(
+        rec.State,
+        rec.VERSION,
+        f"fairlead {__version__}",
+        now_s,
+        daemon.clock.now() - now_s,
+        config_of(daemon.loaded),
+        daemon.loaded.source,
+        opened=tuple(opened_of(key, source) for source, key in told.sources.items()),
+        overlay=dict(told.overlay),
+        units=dict(units.files.units),
+        damaged=dict(units.files.damaged),
+        chosen=units.chosen,
+        units_granted_s=units.granted_s,
+        allocated=listing.granted,
+        held=told.held,
+        last_held=rec.texts(listing.last_held),
+        recent=told.recent.copy(),
+        refused=tuple(daemon.supervisor.refused),
+        calls=told.calls,
+        fresh=fresh,
+    )
+
+    def made(lost: int) -> rec.Record:
+        return make(
+            found=tuple(rec.found_of(key, each) for key, each in found),
+            listed=tuple(_listed(each.resource, problems.get(name, "")) for name, each in lists.items()),
+            lists={name: rec.digest(each.frame) for name, each in lists.items()},
+            pods=tuple((*key, str(holder)) for key, holder in pods.by_slot.items()) if pods is not None else (),
+            lost=0 if fresh else lost,
+        )
+
+    return made
+
+
+def opened_of(key: str, source: Source) -> rec.Opened:
+    tracks = {device: track for device, track in source.tracks.items() if not is_well(track)}
+    return rec.Opened(key, source.name, source.probed, tracks)
+
+
+def config_of(loaded: Loaded) -> str:
+    """What a player needs of a configuration: rules, and how faults are judged.
+
+    Backends are not opened again, and commands not run: options and commands stay here.
+    """
+    plain = msgspec.to_builtins(loaded.config, enc_hook=rec.plain)
+    backends = [{"kind": each["kind"], "name": name} for name, each in entries(loaded.config).items()]
+    _leave_out_commands(plain["rules"])
+    chosen = {"backends": backends, "rules": plain["rules"], "health": plain["health"]}
+    return msgspec.json.encode(chosen).decode()
+
+
+def _leave_out_commands(value: Any) -> None:
+    if isinstance(value, dict):
+        if isinstance(clean := value.get("cleanup"), dict) and "command" in clean:
+            clean["command"] = LEFT_OUT
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            _leave_out_commands(each)
+
+
+def _listed(resource: Resource, problem: str) -> rec.ListedResource:
+    return rec.ListedResource(
+        resource.name,
+        resource.slots,
+        resource.unit_bytes,
+        resource.wanted_unit_bytes,
+        resource.note,
+        resource.compact,
+        problem,
+    )
+
+
+def itself(record: rec.Record) -> rec.Record:
+    return record
+
+
+def asked_of(
+    number: int,
+    now_s: float,
+    resource: ResourceName,
+    method: str,
+    request: Any,
+    edits: tuple[rec.Edited, ...],
+    *,
+    later: bool,
+) -> rec.Record:
+    return rec.Asked(number, now_s, resource, method, encode(request), edits, later)
+
+
+def weight_of(request: Any) -> int:
+    """How many ids a request has."""
+    match request:
+        case dp.AllocateRequest():
+            return sum(len(each.device_ids) for each in request.container_requests)
+        case dp.PreferredAllocationRequest():
+            return sum(len(each.available_ids) for each in request.container_requests)
+        case _:
+            return 0
+
+
+def new_holders(
+    before: Mapping[tuple[ResourceName, SlotId], Holder],
+    now: Mapping[tuple[ResourceName, SlotId], Holder],
+    granted: AbstractSet[tuple[ResourceName, str]],
+) -> tuple[tuple[ResourceName, SlotId, str], ...]:
+    """Who holds slots that had another holder, or that were granted since: a pod may come back under its name."""
+    return tuple((*key, str(holder)) for key, holder in now.items() if key in granted or before.get(key) != holder)
+
+
+def weight_of_lists(changed: Mapping[ResourceName, bytes | None]) -> int:
+    return sum(len(frame) // ID_BYTES for frame in changed.values() if frame is not None)
+
+
+def digests(changed: Mapping[ResourceName, bytes | None]) -> rec.Lists:
+    return {name: None if frame is None else rec.digest(frame) for name, frame in changed.items()}
