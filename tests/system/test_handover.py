@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.system.process import Program, program, write_config
+from tests.system.process import Program, fairlead, program, write_config
 from tests.system.rig import GPU, PATIENCE_S, SIM, Node, running
 
 from fairlead.app import handover as handing_over
@@ -212,6 +212,30 @@ async def packet(kubelet: Kubelet, *packets: bytes) -> bytes:
         for each in packets:
             await loop.sock_sendall(stray, each)
         return await asyncio.wait_for(loop.sock_recv(stray, 65536), 5.0)
+
+
+async def test_what_is_wrong_with_a_device_is_known_to_the_next_daemon(kubelet: Kubelet, kubelet_root: Path):
+    """An upgrade is no cure: a GPU that waits for a reset is not offered again because a new process asks it."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(daemon(kubelet, kubelet_root, "old"))
+        await kubelet.wait_for_allocatable(GPU, 8)
+        order = (
+            "sim",
+            "--socket",
+            str(kubelet_root / "old" / "status.sock"),
+            "fail",
+            "3",
+            "code=burnt",
+            "kind=permanent",
+        )
+        assert (await fairlead(*order))[0] == 0
+        await kubelet.wait_for_allocatable(GPU, 7)
+        async with lowest(kubelet) as seen:
+            new = await stack.enter_async_context(daemon(kubelet, kubelet_root, "new", "--take-over"))
+            await new.says("taken-over")
+            assert set(seen) <= {7}
+        assert "cause=burnt" in await new.says(" unhealthy ")
+        assert kubelet.node().allocatable[GPU] == 7
 
 
 async def test_a_socket_for_which_no_descriptor_was_left_is_there_later(

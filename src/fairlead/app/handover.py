@@ -56,7 +56,8 @@ class TakeOver:
         """The daemon before us gives up its locks. One that has ended meanwhile has none."""
         try:
             await self._line.send(Message("release"))
-            await _expect(self._line, "released")
+            released = await _expect(self._line, "released")
+            self._daemon.engine.sources.inherit(released.tracks)
         except Ended as error:
             self._daemon.journal.record("handover-failed", reason=str(error))
 
@@ -169,7 +170,7 @@ class HandOver:
         """Returns when the successor has ended, or raises Ended."""
         daemon = self._daemon
         await daemon.supersede()
-        await line.send(Message("released"))
+        await line.send(handover.with_tracks(Message("released"), daemon.engine.sources.ailing))
         wanted = await _expect(line, "give", REGISTERED_S + GIVE_S)
         await self._give(line, frozenset(wanted.resources))
         await daemon.leave_cluster()

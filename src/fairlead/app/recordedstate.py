@@ -13,7 +13,7 @@ from msgspec import Struct
 from fairlead._version import __version__
 from fairlead.app.backends import entries
 from fairlead.engine.recent import RecentGrants
-from fairlead.engine.source import Source, is_well
+from fairlead.engine.source import Source
 from fairlead.fronts.deviceplugin.encoding import DeviceList
 from fairlead.model.health import Condition
 from fairlead.model.holdings import Holder, Holdings
@@ -21,6 +21,7 @@ from fairlead.model.inventory import Findings
 from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.resource import Resource
 from fairlead.observe import recording as rec
+from fairlead.policy.health import is_well
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.proto import encode
 

@@ -94,15 +94,15 @@ class HealthSpec(Spec, frozen=True):
 
     def tuning(self) -> Tuning:
         return Tuning(
-            suspect_s=self.suspect,
+            suspect_s=float(self.suspect),
             clean_probes=self.clean_probes,
-            hold_s=self.hold,
+            hold_s=float(self.hold),
             hold_growth=self.hold_growth,
-            hold_max_s=self.hold_max,
-            probation_s=self.probation,
-            flap_window_s=self.flap_window,
+            hold_max_s=float(self.hold_max),
+            probation_s=float(self.probation),
+            flap_window_s=float(self.flap_window),
             flap_count=self.flap_count,
-            quarantine_s=self.quarantine,
+            quarantine_s=float(self.quarantine),
         )
 
 

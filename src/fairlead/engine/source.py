@@ -100,7 +100,7 @@ class Source:
         self._ailing = asyncio.Event()  # something is not well: no rest
         self.first_scan = asyncio.Event()  # set once, whether it worked or not
         self._calls = Calls()
-        # What the backend can do is looked up once: a runtime check of a Protocol costs more than the call it guards.
+        # Looked up once: a runtime check of a Protocol costs more than the call it guards.
         self.edits = edits_of(name, backend)
         self.prepare = prepare_of(backend, self._calls)
         self.wait_for = wait_for_of(backend, self._calls)
@@ -243,7 +243,7 @@ class Source:
             track = self.tracks.get(device.id, health.Track(probed=self.probed))
             self.tracks[device.id] = track if track.probed == self.probed else replace(track, probed=self.probed)
         # One that left ill is still ill when it comes back; the others need not be remembered.
-        for left in [device for device in self.tracks.keys() - after if is_well(self.tracks[device])]:
+        for left in [device for device in self.tracks.keys() - after if health.is_well(self.tracks[device])]:
             del self.tracks[left]
             self._clears.pop(left, None)
         self._unknown.clear()
@@ -302,7 +302,9 @@ class Source:
     async def _pause(self) -> None:
         """Till the next probes. A backend that hears of faults itself is asked less often while all is well."""
         pause_s, rest_s = self.tempo.probe_interval_s, self.tempo.rest_interval_s
-        well = all(is_well(self.tracks[device.id]) for device in self.findings.devices if device.id in self.tracks)
+        well = all(
+            health.is_well(self.tracks[device.id]) for device in self.findings.devices if device.id in self.tracks
+        )
         if rest_s <= pause_s or not self._hears or not well or self._unprobed:
             await self._clock.sleep(pause_s)
             return
@@ -315,10 +317,7 @@ class Source:
             self._judge(device.id, health.tick)
             return
         self._unprobed.pop(device.id, None)
-        if verdict is None:
-            self._judge(device.id, health.clean)
-        else:
-            self._judge(device.id, partial(health.fault, cause=verdict))
+        self._judge(device.id, health.clean if verdict is None else partial(health.fault, cause=verdict))
 
     def _tell_unprobed(self, device: DeviceId, reason: str) -> None:
         if self._unprobed.get(device) != reason:
@@ -335,7 +334,7 @@ class Source:
         await self._calls.call("watch", watch, self)
 
     async def usage(self) -> Mapping[DeviceId, Usage]:
-        """How busy its devices are, as far as the backend knows."""
+        """How busy its devices are."""
         if not isinstance(self.backend, MeasuresUse):
             return {}
         found: Mapping[Any, Any] = await self._calls.call("usage", self.backend.usage, self.findings.devices)
@@ -351,6 +350,12 @@ class Source:
     def clear(self, device: DeviceId, code: str | None = None) -> None:
         self._clears[device] = self._clears.get(device, 0) + 1
         self._judge(device, partial(health.cleared, code=code))
+
+    def inherit(self, tracks: Mapping[DeviceId, health.Track]) -> None:
+        """Of its own devices that are well as far as it knows."""
+        for device in (each.id for each in self.findings.devices if each.id in tracks):
+            if health.is_well(self.tracks[device]):
+                self._judge(device, partial(health.inherited, known=tracks[device]))
 
     def rescan(self, *, fresh: bool = False) -> None:
         """`fresh`: with a new session, where the backend keeps one with a driver."""
@@ -373,7 +378,7 @@ class Source:
         now_s = self._clock.monotonic()
         judged = verdict(track, now_s=now_s, tuning=self.tempo.tuning)
         self.tracks[device] = judged
-        if self._tap is not None and not (judged is track and is_well(track)):
+        if self._tap is not None and not (judged is track and health.is_well(track)):
             self._tap.judged(self, device, verdict, now_s)
         if judged.condition != track.condition:
             cause = judged.condition.cause
@@ -387,13 +392,8 @@ class Source:
             )
             self._on_health()
         # After the report: the list that tells of a fault does not wait for the probes that follow it.
-        if judged is not track and not is_well(judged):
+        if judged is not track and not health.is_well(judged):
             self._ailing.set()
 
 
-def is_well(track: health.Track) -> bool:
-    return track == health.Track(probed=track.probed)
-
-
-def _nothing() -> None:
-    pass
+def _nothing() -> None: ...

@@ -20,6 +20,7 @@ from fairlead.model.health import Cause
 from fairlead.model.inventory import EMPTY, NO_LINKS, Conditions, Findings, Inventory, Links
 from fairlead.model.names import DeviceId
 from fairlead.model.ports import Backend, Clock, Record
+from fairlead.policy.health import Track, is_well
 
 EARLY_S = 0.25  # a first scan that is as quick as this is waited for, also where devices are remembered
 
@@ -157,6 +158,21 @@ class Sources:
     def _end(self, source: Source) -> None:
         source.first_scan.set()  # a waiter must not wait for it any longer
         self._tasks[source].cancel()
+
+    @property
+    def ailing(self) -> Mapping[DeviceId, Track]:
+        """What is known of devices that are not well."""
+        return {
+            device: track
+            for source in self.speaking.values()
+            for device, track in source.tracks.items()
+            if not is_well(track)
+        }
+
+    def inherit(self, tracks: Mapping[DeviceId, Track]) -> None:
+        """What another daemon knew of devices that are not well. A new process is no cure."""
+        for source in self.live.values():
+            source.inherit(tracks)
 
     async def stop(self) -> None:
         tasks = [*self._tasks.values(), *([self._handover] if self._handover else [])]

@@ -7,7 +7,8 @@ Owns the socket in the plugin directory, its messages and their bounds. Knows ne
                         ◀────     hello
     (scans its devices)           (serves)
     release             ────▶
-                        ◀────     released     its locks are free; its connections stay open, without news
+                        ◀────     released     its locks are free; its connections stay open, without news;
+                                               which devices are not well
     (registers)
     give [resources]    ────▶
                         ◀────     connections, with descriptors, as many times as it takes; then given
@@ -21,14 +22,17 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlead.model.errors import HostError
+from fairlead.model.names import DeviceId
+from fairlead.policy.health import Track
 from fairlead.wire.unix import SocketPathError, check_path, listen, peer_of
 
 VERSION = 1
@@ -47,6 +51,7 @@ class Message(Struct, frozen=True, omit_defaults=True):
     resources: tuple[str, ...] = ()
     resource: str = ""
     text: str = ""  # who is there; why something is refused
+    tracks: dict[DeviceId, Track] = {}  # with `released`: devices that are not well, and what is known of them
 
 
 class Ended(Exception):
@@ -121,6 +126,21 @@ def close_all(descriptors: Sequence[int]) -> None:
 def batches(descriptors: Sequence[int]) -> Iterator[Sequence[int]]:
     for start in range(0, len(descriptors), PACKET_DESCRIPTORS):
         yield descriptors[start : start + PACKET_DESCRIPTORS]
+
+
+def with_tracks(message: Message, tracks: Mapping[DeviceId, Track]) -> Message:
+    """As many as a packet takes."""
+    fitting: dict[DeviceId, Track] = {}
+    left = PACKET_BYTES // 2
+    for device, track in tracks.items():
+        try:
+            left -= len(msgspec.json.encode({device: track}))
+        except TypeError:  # a cause of a foreign backend may hold anything
+            continue
+        if left < 0:
+            break
+        fitting[device] = track
+    return replace(message, tracks=fitting)
 
 
 def path_in(directory: Path, instance: str) -> Path:

@@ -132,6 +132,16 @@ def _is_cured(cause: Cause, before: Mapping[str, Sign], now: Mapping[str, Sign])
     return any(name in before and before[name] != now[name] for name in read)
 
 
+def is_well(track: Track) -> bool:
+    """Nothing is, or was of late, wrong with it."""
+    return track == Track(probed=track.probed)
+
+
+def inherited(track: Track, known: Track, now_s: float, tuning: Tuning = DEFAULT) -> Track:
+    """What another process knew of the device, on the same clock. A new process is no cure."""
+    return tick(replace(known, probed=track.probed), now_s, tuning)
+
+
 def tick(track: Track, now_s: float, tuning: Tuning = DEFAULT) -> Track:
     """Time passed: takes the step that is due, if any."""
     if track.condition.health is Health.HEALTHY or now_s < track.until_s:

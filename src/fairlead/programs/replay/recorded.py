@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from fairlead.engine.source import is_well
 from fairlead.model import errors
 from fairlead.model.device import Device
 from fairlead.model.edits import Edits, Grant
@@ -160,7 +159,7 @@ class RecordedSources:
             track = source.tracks.get(device, health.Track(probed=source.probed))
             source.tracks[device] = track if track.probed == source.probed else replace(track, probed=source.probed)
         # As a source does: one that left ill is still ill when it comes back.
-        for left in [each for each in source.tracks.keys() - there if is_well(source.tracks[each])]:
+        for left in [each for each in source.tracks.keys() - there if health.is_well(source.tracks[each])]:
             del source.tracks[left]
 
 
