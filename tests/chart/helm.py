@@ -68,3 +68,9 @@ def _once(words: tuple[str, ...], values: str, skip: bool) -> str:
 
 def objects(values: Mapping[str, Any] | None = None, *more: str, **options: Any) -> list[dict[str, Any]]:
     return [one for one in yaml.safe_load_all(template(values, *more, **options)) if one]
+
+
+def notes(values: Mapping[str, Any] | None = None) -> str:
+    """What helm says when it has installed a release. It asks no cluster."""
+    words = ("install", "fairlead", str(CHART), "--namespace", NAMESPACE, "--dry-run=client", "--output", "json")
+    return str(json.loads(_once(words, json.dumps(values or {}), skip=True))["info"]["notes"])

@@ -30,7 +30,12 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "gke, all": {"dialect": "gke", "gke": {"publishDriverVersion": True, "containerMetrics": True, "mps": True}},
     "gke, nothing": {"dialect": "gke", "gke": {"healthMonitoring": False}},
     "watched": {
-        "metrics": {"podMonitor": {"enabled": True, "labels": {"team": "a"}}, "serviceMonitor": {"enabled": True}},
+        "metrics": {
+            "podMonitor": {"enabled": True, "labels": {"team": "a"}},
+            "serviceMonitor": {"enabled": True},
+            "rules": {"enabled": True},
+            "dashboard": {"enabled": True},
+        },
         "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {}}]},
         "web": {"enabled": True, "tokenSecret": {"name": "page"}},
     },
@@ -145,6 +150,14 @@ def main_container(one: Object) -> Object:
     """The program itself: the last one, behind those that manage its configuration."""
     container: Object = pod(one)["containers"][-1]
     return container
+
+
+def at(one: Any, path: str) -> Any:
+    """What is there, by words: a key, or the name of an entry of a list. None: nothing is."""
+    for word in path.split():
+        named = {entry["name"]: entry for entry in one} if isinstance(one, list) else one
+        one = (named or {}).get(word)
+    return one
 
 
 def env(container: Object) -> dict[str, str]:

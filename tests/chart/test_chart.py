@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from typing import Any
 
 import pytest
 import yaml
 
 from fairlead._version import __version__
-from tests.chart import helm, render
+from tests.chart import extra, helm, operator, render
 from tests.chart.shapes import CASES, component, of_kind, pod, workloads
 
 KUBERNETES = ("1.26", "1.36")
-CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}  # kinds of the Prometheus operator
 
 
 @pytest.fixture(params=sorted(CASES))
@@ -22,23 +19,15 @@ def case(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def validator() -> Any:
-    try:
-        return importlib.import_module("kubernetes_validate")
-    except ImportError:
-        if os.environ.get("CI") == "true":
-            pytest.fail("CI must have the extra `chart`: kubernetes-validate is not installed", pytrace=False)
-        pytest.skip("kubernetes-validate is not installed: pip install '.[chart]'")
-
-
 def test_the_chart_lints():
     assert "0 chart(s) failed" in helm.run("lint", str(helm.CHART), "--strict", "--namespace", helm.NAMESPACE)
 
 
 def test_every_object_is_one_that_kubernetes_knows(case: str):
-    check = validator()
+    check = extra.load("kubernetes_validate")
     for one in helm.objects(CASES[case]):
-        if one["kind"] in CUSTOM:
+        if one["kind"] in operator.SCHEMAS:
+            assert operator.mistakes(one) == []
             continue
         for version in KUBERNETES:
             check.validate(one, version, strict=True)

@@ -23,6 +23,7 @@ MERGE = "application/merge-patch+json"
 PODS_PATH = f"/api/v1/namespaces/{SPACE}/pods"
 KINDS = (
     "/apis/apps/v1/daemonsets",
+    "/apis/apps/v1/deployments",
     "/api/v1/pods",
     "/api/v1/configmaps",
     "/api/v1/secrets",
@@ -32,6 +33,7 @@ KINDS = (
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "/apis/rbac.authorization.k8s.io/v1/roles",
+    "/apis/rbac.authorization.k8s.io/v1/rolebindings",
 )
 
 
