@@ -1,7 +1,7 @@
 """What a kubelet does that makes a scenario required: a sentence, the place in its source, the tests on a true one.
 
 Pure data. The source is that of Kubernetes v1.36.4, below pkg/kubelet/cm/devicemanager unless a path says otherwise.
-The tests are below tests/node and play on a kubelet of that version.
+The tests are below tests/node and play on a kubelet of that version; so are scenarios of tests/differential, by name.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ class Evidence:
     does: str  # what the kubelet does
     source: str  # file and function
     node: str = ""  # module::test, where it is shown on a real node
+    played: str = ""  # a scenario that is played on a real kubelet, and whose outcome is recorded
 
     @property
     def place(self) -> str:
@@ -22,7 +23,8 @@ class Evidence:
         path = self.source if self.source.startswith("pkg/") else f"{ROOT}/{self.source}"
         module, _, test = self.node.partition("::")
         shown = f"; shown on a real node by tests/node/{module}.py {test}" if self.node else ""
-        return f"Seen in {path}{shown}"
+        played = f"; played on a real kubelet: {self.played}" if self.played else ""
+        return f"Seen in {path}{shown}{played}"
 
 
 _REGISTER = "plugin/v1beta1/server.go Register"
@@ -52,9 +54,11 @@ EVIDENCE: dict[str, Evidence] = {
         _REGISTER,
         "test_broken::test_a_plugin_that_runs_but_does_not_register_again_has_lost_its_devices_and_its_pod",
     ),
-    "C02": Evidence("It dials the endpoint inside Register, for at most 10 s.", _DIAL),
-    "C03": Evidence("It refuses any version but v1beta1.", _VERSION),
-    "C04": Evidence("It refuses a name that is no extended resource.", _REGISTER),
+    "C02": Evidence(
+        "It dials the endpoint inside Register, for at most 10 s.", _DIAL, played="an-endpoint-that-nobody-serves"
+    ),
+    "C03": Evidence("It refuses any version but v1beta1.", _VERSION, played="another-version-is-refused"),
+    "C04": Evidence("It refuses a name that is no extended resource.", _REGISTER, played="an-invalid-name-is-refused"),
     "C06": Evidence(
         "It asks for the options inside Register, once, and fails the call without an answer.",
         "manager.go PluginConnected",
@@ -66,12 +70,16 @@ EVIDENCE: dict[str, Evidence] = {
         _LISTS,
         "test_registration::test_registered_devices_are_capacity_and_allocatable",
     ),
-    "C11": Evidence("It puts each id into a set of healthy or of unhealthy ones, and counts both sets.", _LISTS),
-    "C12": Evidence("Only the exact value Healthy is healthy.", _LISTS, _HEALTH),
+    "C11": Evidence(
+        "It puts each id into a set of healthy or of unhealthy ones, and counts both sets.",
+        _LISTS,
+        played="the-same-id-twice",
+    ),
+    "C12": Evidence("Only the exact value Healthy is healthy.", _LISTS, played="only-one-word-means-healthy"),
     "C13": Evidence(
         "It takes the 4 MiB that gRPC allows a message; a larger one ends the stream.",
         _RUN,
-        "test_endings::test_a_list_too_large_for_the_kubelet_is_refused_by_us_and_the_others_go_on",
+        played="a-list-too-large-for-a-message",
     ),
     "C14": Evidence("It never opens a stream again.", _RUN, _FAILS_LATER),
     "C15": Evidence(
@@ -84,8 +92,16 @@ EVIDENCE: dict[str, Evidence] = {
         _ALLOCATE,
         "test_registration::test_a_pod_gets_exactly_what_it_asks_for",
     ),
-    "C19": Evidence("It gives a pod any number of the devices that are healthy and free.", _CHOOSE),
-    "C20": Evidence("It takes the first container response, and refuses the pod if there is none.", _ALLOCATE),
+    "C19": Evidence(
+        "It gives a pod any number of the devices that are healthy and free.",
+        _CHOOSE,
+        played="a-pod-gets-what-it-asks-for",
+    ),
+    "C20": Evidence(
+        "It takes the first container response, and refuses the pod if there is none.",
+        _ALLOCATE,
+        played="an-answer-for-no-container",
+    ),
     "C21": Evidence(
         "It hands the answer to the container runtime unread.",
         "pod_devices.go deviceRunContainerOptions",
@@ -97,7 +113,11 @@ EVIDENCE: dict[str, Evidence] = {
     "C23": Evidence(
         "It allocates from its last list, without the lock: the plugin's own list may be newer.", _ALLOCATE
     ),
-    "C24": Evidence("It chooses by its last list: a device may have failed since.", _CHOOSE),
+    "C24": Evidence(
+        "It chooses by its last list: a device may have failed since.",
+        _CHOOSE,
+        played="unhealthy-devices-are-not-given-away",
+    ),
     "C27": Evidence(
         "It frees the devices of pods that ended without a call to the plugin, and allocates them again.",
         "manager.go UpdateAllocatedDevices",
@@ -109,18 +129,16 @@ EVIDENCE: dict[str, Evidence] = {
     "C33": Evidence(
         "It calls PreStartContainer each time it creates a container of the pod.",
         "manager.go callPreStartContainerIfNeeded",
-        "test_restarts::test_a_crashed_container_gets_the_same_device_again",
+        played="it-is-called-before-each-start",
     ),
     "C37": Evidence(
         "It refuses the pod if GetPreferredAllocation returns an error.",
         "manager.go callGetPreferredAllocationIfAvailable",
-        "test_registration::test_the_kubelet_takes_the_devices_that_we_prefer",
+        played="a-preference-that-fails",
     ),
     "C41": Evidence("It removes every socket when it starts, and knows no plugin.", _CLEAN, _BACK),
     "C42": Evidence("It removes every socket each time it starts.", _CLEAN, _ODD_MOMENTS),
-    "C43": Evidence(
-        "It removes every socket when it starts, also one that was made a moment ago.", _CLEAN, _STARTS_FIRST
-    ),
+    "C43": Evidence("It removes every socket when it starts, also one that was made a moment ago.", _CLEAN),
     "C44": Evidence("A kubelet that ends takes the Register call with it.", "plugin/v1beta1/server.go Stop"),
     "C45": Evidence("It opens the stream in the background, after Register has returned.", _CONNECT, _BACK),
     "C46": Evidence("A kubelet that ends takes the Allocate call with it.", "endpoint.go allocate", _ODD_MOMENTS),
@@ -134,10 +152,16 @@ EVIDENCE: dict[str, Evidence] = {
         _STARTS_FIRST,
     ),
     "C51": Evidence("While it is down kubelet.sock stays, and nothing listens on it.", _START, _BACK),
-    "C52": Evidence("Register fails if the dial or the options fail.", _CONNECT),
-    "C53": Evidence("It refuses any version but its own.", _VERSION),
+    "C52": Evidence(
+        "Register fails if the dial or the options fail.", _CONNECT, played="options-that-fail-end-the-registration"
+    ),
+    "C53": Evidence("It refuses any version but its own.", _VERSION, played="another-version-is-refused"),
     "C54": Evidence("It counts, logs and dials for every Register call.", _REGISTER),
-    "C55": Evidence("The end of an older stream takes down a newer registration of the same name.", _END),
+    "C55": Evidence(
+        "The end of an older stream takes down a newer registration of the same name.",
+        _END,
+        played="the-end-of-the-old-plugin-takes-the-new-one-along",
+    ),
     "C57": Evidence(
         "It admits its pods again after a restart; a device that is not listed and healthy refuses the pod.",
         _CHOOSE,
@@ -167,8 +191,11 @@ EVIDENCE: dict[str, Evidence] = {
         "one that goes while a pod holds it refuses the pod after a restart.",
         _LISTS,
         "test_health::test_an_unplugged_device_that_is_held_stays_listed_until_it_is_free",
+        played="a-device-leaves-the-list-during-its-allocate",
     ),
-    "C82": Evidence("It starts the container with whatever a good answer says.", _ALLOCATE),
+    "C82": Evidence(
+        "It starts the container with whatever a good answer says.", _ALLOCATE, played="an-answer-with-nothing-in-it"
+    ),
     "C85": Evidence("It calls Allocate once per container.", _ALLOCATE, _INIT),
     "C86": Evidence(
         "It gives the devices of an init container to the next container of the pod, with a call of its own.",
