@@ -18,6 +18,7 @@ from tests.amd.machines import GIB, PCIE, XGMI, Gpu, Machine, Part, joined
 
 NODES = "sys/devices/virtual/kfd/kfd/topology/nodes"
 GENERATION = "sys/devices/virtual/kfd/kfd/topology/generation_id"
+SIMD_ID_BASE = 0x8000_1000  # of every GPU
 NULL = os.makedev(1, 3)
 MEMORY = Path("/dev/shm")  # a tree of 64 partitions has 5,000 files, and a disk needs seconds to forget them
 Files = dict[str, str]  # by path. "-> x" is a link, "node" a device node
@@ -156,6 +157,7 @@ def _kfd_node(machine: Machine, part: Part, parts: list[Part]) -> Files:
         "cpu_cores_count": 0,
         "simd_count": gpu.simds,
         "mem_banks_count": len(gpu.bank_bytes[:1]),
+        "simd_id_base": SIMD_ID_BASE,
         "simd_per_cu": 4,
         "gfx_target_version": gpu.gfx,
         "vendor_id": 4098,

@@ -131,6 +131,7 @@ DIFFERENCES: Differences = {
     "no-nvml": Difference(
         "Where NVML's library is not found, GPUs are offered by their device nodes alone, and status says that "
         "there is no health. Theirs ends.",
-        shown_by="tests/system/test_gke.py::test_gpus_are_found_by_their_nodes_alone",
+        shown_by="tests/system/test_gke.py::"
+        "test_without_the_library_of_nvml_gpus_are_found_by_their_nodes_and_status_says_so",
     ),
 }

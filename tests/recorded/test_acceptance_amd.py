@@ -51,7 +51,7 @@ def test_3_properties_of_a_node(tmp_path: Path):
     bank = read_properties(f"{tmp_path}/{NODES}/1/mem_banks/0/properties")
     assert (bank["size_in_bytes"], bank["flags"]) == (17163091968, 0)
     properties = read_properties(f"{tmp_path}/{NODES}/2/properties")
-    assert properties["simd_count"] == 256
+    assert (properties["simd_count"], properties["simd_id_base"]) == (256, 2147487744)
     assert "no_such_key" not in properties
 
 

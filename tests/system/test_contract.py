@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pytest
 from msgspec.structs import replace
@@ -12,14 +12,17 @@ from tests.amd import machines
 from tests.amd.tree import write
 from tests.nvml import Driver, gpus
 from tests.system.breaches import BREACHES, Born, Plain, Unclosed
+from tests.unit.backends import sysfs
+from tests.unit.backends.host import Host
 from tests.unit.backends.nvidia.drivers import installed, options
 
 import fairlead
 from fairlead.backends import registry
+from fairlead.backends.paths.spec import FINDERS, Entry
 from fairlead.kit.clock import SystemClock
 from fairlead.library import backend_of
 from fairlead.model.inventory import Findings
-from fairlead.model.ports import Backend
+from fairlead.model.ports import Backend, Steers
 from fairlead.testing import check_backend, contract
 
 
@@ -44,7 +47,7 @@ class World(NamedTuple):
     garbage: Callable[[], object] | None = None
 
 
-@pytest.fixture(params=["sim", "paths", "bundle", "tree", "usb", "nvidia", "amd", "library"])
+@pytest.fixture(params=["sim", "paths", *FINDERS, "nvidia", "amd", "library"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     clock = SystemClock()
     if request.param == "nvidia":
@@ -60,8 +63,10 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
             tty.touch()
         entry = {"devices": [{"paths": [f"{tmp_path}/tty*"], "allow": ["file"]}]}
         yield World(lambda: registry.open("paths", entry, clock), unplug=ttys[1].unlink, plug=ttys[1].touch)
-    elif request.param in {"bundle", "tree", "usb"}:
+    elif request.param in FILES:
         yield files_world(request.param, tmp_path)
+    elif request.param in SYSFS:
+        yield sysfs_world(request.param, tmp_path)
     elif request.param == "amd":
         whole, root = machines.mi210(), tmp_path / "amd"
         write(root, whole)
@@ -72,9 +77,35 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
             garbage=lambda: [path.write_bytes(b"\xff\0 garbage") for path in root.rglob("properties")],
         )
     elif request.param == "sim":
-        yield World(lambda: registry.open("sim", {"fleet": "h100x8"}, clock))
+        yield sim_world()
     else:
+        assert request.param == "library"
         yield World(lambda: backend_of(Leds(), "leds", clock))
+
+
+def sim_world() -> World:
+    """Its devices come and go by orders, which are given to the one that was made first."""
+    made: list[Backend] = []
+
+    def make() -> Backend:
+        made.append(registry.open("sim", {"fleet": "h100x8"}, SystemClock()))
+        return made[-1]
+
+    def steer(order: str) -> None:
+        assert isinstance(made[0], Steers)
+        made[0].steer({"do": order, "device": "7"})
+
+    return World(make, unplug=lambda: steer("unplug"), plug=lambda: steer("plug"))
+
+
+# The finders of the paths backend, by what two devices of theirs are made of: plain files, or a whole sysfs. Of the
+# latter, which entry goes when a device is unplugged, and the files that are garbage in the end.
+FILES = frozenset({"bundle", "tree", "usb"})
+SYSFS = {
+    "pci": ("sys/bus/pci/devices/0000:02:00.0", "uevent"),
+    "rdma": ("sys/class/infiniband/mlx5_2", "ibdev"),
+    "sysfs": ("sys/class/tty/ttyUSB2", "uevent", "idVendor", "idProduct"),
+}
 
 
 def files_world(finder: str, root: Path) -> World:
@@ -105,6 +136,34 @@ def files_world(finder: str, root: Path) -> World:
     )
 
 
+def sysfs_world(finder: str, root: Path) -> World:
+    """Two devices that a finder sees in a made-up sysfs. What is left out must be named: no entry lists it as ill."""
+    host = Host(root)
+    functions = [sysfs.function(host, f"0000:0{number}:00.0", "15B3:101B") for number in (1, 2)]
+    for number, function in enumerate(functions, 1):
+        sysfs.adapter(host, function, f"mlx5_{number}", number, {"1": "4: ACTIVE"})
+        converter = sysfs.usb(host, f"1-{number}", serial=f"A{number}")
+        sysfs.node(host, f"{converter}/1-{number}:1.0/x", "tty", f"ttyUSB{number}")
+    entries: dict[str, Any] = {
+        "pci": {"pci": {"vendor": "15b3"}},
+        "rdma": {"rdma": {}, "optional": True},
+        "sysfs": {"sysfs": {"class": "tty", "vendor": "0403", "serial": "A*"}},
+    }
+    removed = root / SYSFS[finder][0]
+    away = root / "away"
+    options = {"hostRoot": str(root), "devices": [{"allow": ["file"], **entries[finder]}]}
+    return World(
+        lambda: registry.open("paths", options, SystemClock()),
+        unplug=lambda: removed.rename(away),
+        plug=lambda: away.rename(removed),
+        garbage=lambda: [
+            path.write_bytes(b"\xff\0 garbage")
+            for name in SYSFS[finder][1:]
+            for path in (root / "sys/devices").rglob(name)
+        ],
+    )
+
+
 async def test_every_backend_keeps_the_contract(world: World) -> None:
     assert await check_backend(world.make, unplug=world.unplug, plug=world.plug, garbage=world.garbage) == []
 
@@ -116,6 +175,11 @@ async def test_one_that_is_open_already_keeps_the_contract(world: World) -> None
 def test_every_kind_of_backend_is_under_the_contract() -> None:
     own = {kind for kind, module in registry._OWN.items() if module.startswith("fairlead.")}  # tests add others
     assert own == {"sim", "paths", "nvidia", "amd"}
+
+
+def test_every_finder_of_the_paths_backend_is_under_the_contract() -> None:
+    ways = {name for name, kind in get_type_hints(Entry).items() for one in get_args(kind) if hasattr(one, "patterns")}
+    assert ways == set(FINDERS) == FILES | SYSFS.keys()
 
 
 @pytest.mark.parametrize(("kind", "words"), BREACHES)

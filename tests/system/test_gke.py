@@ -23,6 +23,8 @@ from tests.system.rights import right
 from tests.system.webclient import get
 from tests.unit.backends.nvidia.drivers import installed
 
+from fairlead.backends.nvidia import library
+from fairlead.backends.nvidia.driver import NO_NVML
 from fairlead.cluster.rbac import FEATURES
 from fairlead.dialects.gke.command import read_command_line
 from fairlead.model.names import DeviceId
@@ -149,6 +151,26 @@ async def test_gpus_are_found_by_their_nodes_alone(kubelet: Kubelet, kubelet_roo
         assert set(kubelet.devices(GPU)) == {"nvidia0", "nvidia1", "nvidia2"}
         (backend,) = node.status().backends
         assert backend.problem == ""
+
+
+@pytest.mark.parametrize("words", [("-discovery=any",), ()])  # the same: it is the default
+async def test_without_the_library_of_nvml_gpus_are_found_by_their_nodes_and_status_says_so(
+    words: tuple[str, ...],
+    kubelet: Kubelet,
+    kubelet_root: Path,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(library, "NAME", "libnvidia-ml.so.none")  # the true one is in this process, for other tests
+    async with serving(kubelet, kubelet_root, machine, *words) as node:
+        await node.ready(count=3)
+        assert set(kubelet.devices(GPU).values()) == {"Healthy"}
+        pod = await kubelet.run_pod("p", {"main": {GPU: 1}})
+        (held,) = pod.containers["main"].devices[GPU]
+        assert held in {"nvidia0", "nvidia1", "nvidia2"}
+        assert node.status().problems == (f"backend nvidia: {NO_NVML}",)
+        minor(machine, 2).unlink()
+        await kubelet.wait_for_allocatable(GPU, 2, PATIENCE_S)
 
 
 async def test_instances_are_found_by_their_nodes_alone(kubelet: Kubelet, kubelet_root: Path, tmp_path: Path):

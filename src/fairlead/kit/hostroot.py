@@ -6,8 +6,11 @@ of this container. Paths in and out are the root's own. Knows nothing of what is
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+from collections.abc import Callable
+from typing import TypeAlias
 
 from fairlead.kit import files
 
@@ -15,6 +18,18 @@ LINKS_MAX = 40  # as in the kernel: more is a loop
 NAMES_MAX = 2**16  # that a pattern may lead through
 WILDCARD = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
+# Nothing is there; the last: a file of sysfs whose device has just left.
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV})
+
+Failed: TypeAlias = Callable[[str, OSError], None]  # told of a path and of why nobody knows what is there
+
+
+def pass_over(path: str, error: OSError) -> None:
+    """For callers to whom what cannot be read is as good as nothing."""
+
+
+def is_gone(error: OSError) -> bool:
+    return error.errno in _GONE
 
 
 class HostRoot:
@@ -23,7 +38,7 @@ class HostRoot:
     def __init__(self, root: str = "/") -> None:
         self._root = os.path.realpath(root).rstrip("/")
 
-    def follow(self, path: str) -> tuple[str, bool]:
+    def follow(self, path: str, failed: Failed = pass_over) -> tuple[str, bool]:
         """The path without links, and whether all of it is there. Empty for a loop."""
         steps = [part for part in reversed(path.split("/")) if part]
         done: list[str] = []
@@ -36,23 +51,26 @@ class HostRoot:
             here = f"{self._root}/{'/'.join([*done, part])}"
             try:
                 target = os.readlink(here)  # noqa: PTH115 - text
-            except OSError:
+            except OSError as error:
+                if error.errno != errno.EINVAL and not is_gone(error):  # EINVAL: it is no link
+                    failed(path, error)
                 there = there and os.path.lexists(here)
                 done.append(part)
                 continue
             links += 1
             if links > LINKS_MAX:
+                failed(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP)))
                 return "", False
             if target.startswith("/"):
                 done.clear()
             steps.extend(step for step in reversed(target.split("/")) if step)
         return "/" + "/".join(done), there
 
-    def real(self, path: str) -> str | None:
+    def real(self, path: str, failed: Failed = pass_over) -> str | None:
         """The path without links, or None where nothing is."""
         if (quick := self._asked(path)) is not None:
             return quick
-        found, there = self.follow(path)
+        found, there = self.follow(path, failed)
         return found if there else None
 
     def _asked(self, path: str) -> str | None:
@@ -70,46 +88,50 @@ class HostRoot:
         inside = found.startswith(f"{self._root}/") and ".." not in path and not found.endswith(" (deleted)")
         return found[len(self._root) :] if inside else None
 
-    def stat(self, real: str) -> os.stat_result | None:
+    def stat(self, real: str, failed: Failed = pass_over) -> os.stat_result | None:
         """Of a path without links. Does not follow: a link put there since is not what was meant."""
         try:
             return os.lstat(self._root + real)
-        except OSError:
+        except OSError as error:
+            _tell(real, error, failed)
             return None
 
-    def read(self, path: str, max_bytes: int = files.SMALL_BYTES) -> str | None:
+    def read(self, path: str, max_bytes: int = files.SMALL_BYTES, failed: Failed = pass_over) -> str | None:
         """A file's text without blanks around it, or None where it cannot be read."""
-        real = self.real(path)
-        return None if real is None else self.read_at(real, max_bytes)
+        real = self.real(path, failed)
+        return None if real is None else self.read_at(real, max_bytes, failed)
 
-    def read_at(self, real: str, max_bytes: int = files.SMALL_BYTES) -> str | None:
+    def read_at(self, real: str, max_bytes: int = files.SMALL_BYTES, failed: Failed = pass_over) -> str | None:
         """The same, of a path without links."""
         try:
             return files.read_text(self.outside(real), max_bytes, errors="replace").strip()
-        except OSError:
+        except OSError as error:
+            _tell(real, error, failed)
             return None
 
-    def names(self, directory: str) -> list[str]:
+    def names(self, directory: str, failed: Failed = pass_over) -> list[str]:
         """What is in a directory, by name; nothing where it cannot be listed."""
-        real = self.real(directory)  # of a loop, None: without a path it would be the root that is listed
-        return [] if real is None else self.names_at(real)
+        real = self.real(directory, failed)  # of a loop, None: without a path it would be the root that is listed
+        return [] if real is None else self.names_at(real, failed)
 
-    def names_at(self, real: str) -> list[str]:
+    def names_at(self, real: str, failed: Failed = pass_over) -> list[str]:
         """The same, of a path without links."""
         try:
             return sorted(os.listdir(self.outside(real)))  # noqa: PTH208 - names are enough
-        except OSError:
+        except OSError as error:
+            _tell(real, error, failed)
             return []
 
-    def directories_at(self, real: str) -> list[str]:
+    def directories_at(self, real: str, failed: Failed = pass_over) -> list[str]:
         """The directories in one without links, by name; links to directories are none."""
         try:
             with os.scandir(self.outside(real)) as found:
                 return sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
-        except OSError:
+        except OSError as error:
+            _tell(real, error, failed)
             return []
 
-    def glob(self, pattern: str) -> list[str]:
+    def glob(self, pattern: str, failed: Failed = pass_over) -> list[str]:
         """The paths that match, numbers in the order of numbers. They may be links; `real` says where to.
 
         OverflowError for a pattern that leads through too many directories and files.
@@ -124,19 +146,24 @@ class HostRoot:
                 continue
             matches = []
             for directory in found:
-                names = self.names(directory or "/")
+                names = self.names(directory or "/", failed)
                 left -= len(names)
                 if left < 0:
                     raise OverflowError(f"{pattern} leads through more than {NAMES_MAX:,} names")
                 shown = names if part[0] == "." else [name for name in names if name[0] != "."]
                 matches += [f"{directory}/{name}" for name in matching(shown, part)]
             found = matches
-        there = found if WILDCARD.search(last) else [path for path in found if self.real(path) is not None]
+        there = found if WILDCARD.search(last) else [path for path in found if self.real(path, failed) is not None]
         return sorted(there, key=_natural)
 
     def outside(self, path: str) -> str:
         """The path as this process opens it."""
         return self._root + path
+
+
+def _tell(path: str, error: OSError, failed: Failed) -> None:
+    if not is_gone(error):
+        failed(path, error)
 
 
 def _natural(text: str) -> list[str | int]:

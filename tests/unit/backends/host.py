@@ -16,7 +16,7 @@ from tests.unit.backends.sink import Notes
 from fairlead.backends.paths import PathsBackend
 from fairlead.backends.paths.presets import options_of
 from fairlead.backends.paths.scan import Scanner
-from fairlead.kit.hostroot import HostRoot
+from fairlead.kit.hostroot import Failed, HostRoot, pass_over
 from fairlead.model.device import Device
 from fairlead.model.health import Cause
 from fairlead.model.ports import Clock
@@ -29,8 +29,8 @@ class Host(HostRoot):
         super().__init__(str(root))
         self.root = root
 
-    def stat(self, real: str) -> os.stat_result | None:
-        state = super().stat(real)
+    def stat(self, real: str, failed: Failed = pass_over) -> os.stat_result | None:
+        state = super().stat(real, failed)
         if state is None or not stat.S_ISREG(state.st_mode):
             return state
         kind, _, number = Path(self.outside(real)).read_text(errors="replace").partition(" ")
@@ -64,6 +64,15 @@ async def scan(paths: PathsBackend) -> dict[str, Device]:
         return {device.id: device for device in (await paths.discover()).devices}
     finally:
         await paths.close()
+
+
+async def see(paths: PathsBackend) -> tuple[list[str], tuple[str, ...]]:
+    """The ids that are found, and what people are told."""
+    try:
+        found = await paths.discover()
+    finally:
+        await paths.close()
+    return [device.id for device in found.devices], found.problems
 
 
 async def probe(paths: PathsBackend, device: Device) -> Cause | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.amd import machines
 from tests.amd.tree import scratch
 from tests.clock import FakeClock
 from tests.unit.backends.amd.trees import scan as scan_amd
+from tests.unit.backends.sink import Notes
 
 from fairlead.backends.sim import SimBackend, fleets, open_backend
 from fairlead.model.errors import ConfigError
@@ -22,6 +24,7 @@ AMD = {
     "mi210x8": machines.mi210(),
     "mi300x8": machines.mi300x(),
     "mi300x8-cpx": machines.mi300x("CPX", "NPS4"),
+    "mi300x8-cpx-63": machines.mi300x("CPX", "NPS4", missing=("amdgpu_xcp_56",)),
     "mi308x8-cpx": machines.mi308(),
     "mi300x-vm": machines.virtual(),
     "vega2": machines.vegas(),
@@ -90,12 +93,22 @@ async def test_pcie16_is_a_tree_of_two_levels_on_two_sockets() -> None:
 async def test_amd_machines_are_as_the_amd_backend_finds_them(name: str) -> None:
     with scratch() as root:
         true = await scan_amd(root, AMD[name])
-    made = await backend(fleet=name).discover()
+    sim = backend(fleet=name)
+    await _begin(sim)
+    made = await sim.discover()
     assert _facts(made) == _facts(true)
     assert Counter(score for _, score in made.links.items()) == Counter(score for _, score in true.links.items())
     pci = {device.id for device in true.devices if device.id == device.pci_address}
     assert pci <= {device.id for device in made.devices}
     assert all(re.fullmatch(r"amdgpu_xcp_\d+", device.id) for device in made.devices if device.id not in pci)
+
+
+async def _begin(sim: SimBackend) -> None:
+    """What the timeline has for the first moment has happened."""
+    watch = asyncio.create_task(sim.watch(Notes()))
+    await asyncio.sleep(0)
+    watch.cancel()
+    await asyncio.gather(watch, return_exceptions=True)
 
 
 def _facts(found: Findings) -> list[tuple[object, ...]]:
@@ -109,6 +122,16 @@ def _facts(found: Findings) -> list[tuple[object, ...]]:
         )
         for device in sorted(found.devices, key=lambda device: device.pci_address)
     ]
+
+
+async def test_a_partition_of_a_machine_may_be_missing() -> None:
+    sim = backend(fleet="mi300x8-cpx-63")
+    whole = (await sim.discover()).devices
+    await _begin(sim)
+    left = (await sim.discover()).devices
+    assert (len(whole), len(left)) == (64, 63)
+    assert {device.id for device in whole} - {device.id for device in left} == {"amdgpu_xcp_55"}
+    assert Counter(Counter(device.parent for device in left).values()) == {8: 7, 7: 1}
 
 
 async def test_mi210x4_has_two_pairs_and_ids_as_the_driver_names_them() -> None:

@@ -68,6 +68,7 @@ def test_without_a_file_the_devices_are_those_of_its_image(tmp_path: Path, monke
         ("- nummaxdevices: 2\n", "[0]: the key 'devicematch' is missing"),
         ("- devicematch: ''\n", "which would be every file of /dev"),
         ("- {devicematch: a, nummaxdevices: -1}\n", "nummaxdevices: -1 is not a number from 0"),
+        ("- {devicematch: nvidia-gpu, nummaxdevices: -1}\n", "nummaxdevices: -1 is not a number from 0"),
         ("- {devicematch: a, nummaxdevices: many}\n", "[0].nummaxdevices: expected a whole number"),
         ("- 7\n", "[0]: expected a mapping"),
     ],
@@ -78,6 +79,36 @@ def test_what_does_not_fit_is_named_with_its_place(text: str, words: str, file: 
         translate("--config", str(file))
     assert words in str(refusal.value)
     assert str(file) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ("{devicematch: (, nummaxdevices: 1}", "devicematch: '(' is no expression of Go: a '(' is not closed"),
+        ("{devicematch: '', nummaxdevices: 1}", "which would be every file of /dev"),
+        ("{devicematch: ^a$, nummaxdevices: -1}", "nummaxdevices: -1 is not a number from 0 to 65536"),
+        ("{devicematch: nvidia-gpu, nummaxdevices: -1}", "nummaxdevices: -1 is not a number from 0 to 65536"),
+        ("{devicematch: ^a$, nummaxdevices: many}", "nummaxdevices: expected a whole number"),
+        ("{nummaxdevices: 2}", "the key 'devicematch' is missing"),
+        ("7", "expected a mapping"),
+    ],
+)
+def test_an_item_with_a_mistake_is_left_out_with_a_note_and_the_others_are_served(item: str, words: str, file: Path):
+    file.write_text(f"- {{devicematch: ^b$, nummaxdevices: 3}}\n- {item}\n- {{devicematch: ^c$, nummaxdevices: 1}}\n")
+    config, (note,) = translate("--config", str(file))
+    (entry,) = config["backends"][0]["devices"]
+    assert entry["tree"]["matches"] == [{"match": "^b$", "count": 3}, {"match": "^c$", "count": 1}]
+    assert note.startswith(f"{file}: line 2, [1]")
+    assert words in note
+    assert note.endswith(". The item is left out, and the others are served: correct it")
+
+
+def test_a_file_of_mistakes_alone_is_refused_with_all_of_them(file: Path):
+    file.write_text("- {devicematch: (, nummaxdevices: 1}\n- {devicematch: ^a$, nummaxdevices: -1}\n")
+    with pytest.raises(FairleadError) as refusal:
+        translate("--config", str(file))
+    assert "line 1, [0]: devicematch: '('" in str(refusal.value)
+    assert "line 2, [1]: nummaxdevices: -1 is not a number" in str(refusal.value)
 
 
 def test_a_mistyped_key_is_named_and_the_rest_is_served(file: Path):

@@ -43,7 +43,7 @@ class Sysfs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 where = look.real(f"/sys/class/{kind}/{name}", link=True)
                 path = sysfs.node(look, where) if where and sysfs.fits(name, self.node) else ""
                 part = sysfs.hardware(look, where) if where and path else None
-                if where and path and self._wants(part):
+                if where and path and self._is_clear(look, part, path) and self._wants(part):
                     # Its own, or that of the hardware, or of one of the hardware's interfaces.
                     group = (part.where,) if part and self.together else (where,)
                     groups.setdefault(group, []).append((kind, where, path, part))
@@ -59,6 +59,15 @@ class Sysfs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def patterns(self) -> Iterable[str]:
         return ("/dev/null",)
+
+    def _is_clear(self, look: Look, part: Hardware | None, path: str) -> bool:
+        """Whether it can be told which hardware it is. The identity of a USB device is made of its ids."""
+        asked = self.vendor or self.product or self.serial or (part and part.by != "address")
+        if part is None or not asked or (part.vendor and part.product):
+            return True
+        if look.has(part.where, "uevent"):  # without it, the hardware is on its way out
+            look.name(f"{part.where}/uevent", f"does not say vendor and product: {path} is left out")
+        return False
 
     def _wants(self, part: Hardware | None) -> bool:
         if part is None:

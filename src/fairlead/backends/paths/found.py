@@ -17,7 +17,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from fairlead.kit import files
-from fairlead.kit.hostroot import WILDCARD, HostRoot
+from fairlead.kit.hostroot import WILDCARD, HostRoot, is_gone
+from fairlead.kit.text import printable
 from fairlead.model.device import DeviceNode
 from fairlead.model.edits import Mount
 from fairlead.model.health import Cause
@@ -102,15 +103,26 @@ class Look:
     def __init__(self, root: HostRoot) -> None:
         self.root = root
         self.problems: list[str] = []  # what people should know of this look
+        self._named: set[str] = set()
         self._reals: dict[str, str | None] = {"/": "/"}
         self._places: dict[str, tuple[int | None, str]] = {}
+
+    def name(self, path: str, why: str) -> None:
+        """Says what is wrong with a file; of each, the first thing that is."""
+        if path not in self._named:
+            self._named.add(path)
+            self.problems.append(f"{printable(path)} {why}")
+
+    def failed(self, path: str, error: OSError) -> None:
+        """What cannot be read is not the same as nothing: a device may be there."""
+        self.name(path, f"cannot be read: {error.strerror or error}")
 
     def matches(self, pattern: str) -> list[str]:
         """The paths that a pattern stands for, no more of them than a kubelet can use."""
         if not WILDCARD.search(pattern):
             return [pattern]
         try:
-            return self._some(self.root.glob(pattern), pattern)
+            return self._some(self.root.glob(pattern, self.failed), pattern)
         except OverflowError as error:
             self.problems.append(f"{error}, so it finds nothing. Write a narrower one")
             return []
@@ -118,10 +130,10 @@ class Look:
     def names(self, directory: str) -> list[str]:
         """What is in a directory of sysfs; nothing where the kernel does not have it."""
         real = self.real(directory)
-        return self._some(self.root.names_at(real), directory) if real is not None else []
+        return self._some(self.root.names_at(real, self.failed), directory) if real is not None else []
 
     def read(self, path: str) -> str:
-        """A small file of sysfs; empty where it cannot be read."""
+        """A small file of sysfs; empty where there is none, or where it cannot be read."""
         above, _, name = path.rpartition("/")
         directory = self._reals.get(above) or self.real(above or "/")
         if directory is None:
@@ -129,18 +141,23 @@ class Look:
         try:
             content = files.read_once(self.root.outside(f"{directory}/{name}"))
         except OSError as error:
-            return (self.root.read(path) or "") if error.errno == errno.ELOOP else ""
+            if error.errno == errno.ELOOP:
+                return self.root.read(path, failed=self.failed) or ""
+            if not is_gone(error):
+                self.failed(path, error)
+            return ""
         return content.decode(errors="replace").strip()
 
     def has(self, directory: str, name: str) -> bool:
         real = self.real(directory)
-        return real is not None and self.root.stat(f"{real}/{name}") is not None
+        return real is not None and self.root.stat(f"{real}/{name}", self.failed) is not None
 
     def real(self, path: str, *, link: bool = False) -> str | None:
         """The path without links, or None where nothing is. `link`: it is most likely one itself."""
         if path not in self._reals:
             above = None if link else self._reals.get(parent(path))
-            found = self.root.real(path) if above is None else self._inside(f"{above.rstrip('/')}/{base(path)}")
+            inside = f"{above.rstrip('/')}/{base(path)}" if above is not None else ""
+            found = self._inside(inside) if inside else self.root.real(path, self.failed)
             self._reals[path] = found
             if found is not None:
                 self._reals[found] = found
@@ -152,10 +169,10 @@ class Look:
         above, _, name = path.rpartition("/")
         directory = self._reals.get(above)
         real = f"{directory}/{name}" if directory and name not in _UP else self.real(path)
-        state = self.root.stat(real) if real is not None else None
+        state = self.root.stat(real, self.failed) if real is not None else None
         if state is not None and stat.S_ISLNK(state.st_mode):
             real = self.real(path)
-            state = self.root.stat(real) if real is not None else None
+            state = self.root.stat(real, self.failed) if real is not None else None
         if real is None or state is None:
             return PathState(path)
         mode = state.st_mode
@@ -194,9 +211,10 @@ class Look:
     def _inside(self, here: str) -> str | None:
         """The same in a directory without links."""
         if base(here) in _UP:
-            return self.root.real(here)
-        state = self.root.stat(here)
-        return None if state is None else self.root.real(here) if stat.S_ISLNK(state.st_mode) else here
+            return self.root.real(here, self.failed)
+        state = self.root.stat(here, self.failed)
+        is_link = state is not None and stat.S_ISLNK(state.st_mode)
+        return None if state is None else self.root.real(here, self.failed) if is_link else here
 
 
 _KINDS = {stat.S_IFREG: Kind.FILE.value, stat.S_IFDIR: Kind.DIRECTORY.value, stat.S_IFSOCK: Kind.SOCKET.value}

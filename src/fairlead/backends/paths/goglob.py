@@ -23,7 +23,7 @@ def expand(look: Look, pattern: str) -> list[str]:
             continue
         wanted, matches = compile_part(part), list[str]()
         for above in found:
-            names = look.root.names(above or "/")
+            names = look.root.names(above or "/", look.failed)
             left -= len(names)
             if left < 0:
                 look.problems.append(f"{pattern} leads through over {NAMES_MAX:,} names, so it finds nothing")
@@ -32,7 +32,7 @@ def expand(look: Look, pattern: str) -> list[str]:
         if len(matches) > MATCHES_MAX:
             look.problems.append(f"{pattern} matches {len(matches):,} files, and the first {MATCHES_MAX:,} count")
         found = sorted(matches)[:MATCHES_MAX]
-    return sorted(path for path in found if look.root.real(path) is not None)
+    return sorted(path for path in found if look.root.real(path, look.failed) is not None)
 
 
 @lru_cache(maxsize=256)

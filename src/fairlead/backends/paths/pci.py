@@ -16,6 +16,7 @@ FUNCTIONS = "/sys/bus/pci/devices"
 VFIO = "/dev/vfio/vfio"
 _ID = re.compile(r"[0-9a-f]{4}")
 _CLASS = re.compile(r"([0-9a-f]{2}){1,3}")
+_KIND = re.compile(r"[0-9a-f]{1,6}")  # PCI_CLASS=30200: the kernel leaves out zeros before it
 
 
 class Pci(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename="camel"):
@@ -74,17 +75,22 @@ class Pci(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
 
     def _functions(self, look: Look) -> Iterator[Found]:
         for address in look.names(FUNCTIONS):
-            said = sysfs.properties(look, f"{FUNCTIONS}/{address}")
-            vendor, _, device = said.get("PCI_ID", "").lower().partition(":")
-            driver, kind = said.get("DRIVER", ""), said.get("PCI_CLASS", "").lower().zfill(6)
             where = look.real(f"{FUNCTIONS}/{address}")
+            if where is None or not sysfs.fits(address, self.address):
+                continue
+            said = sysfs.properties(look, f"{FUNCTIONS}/{address}")
+            (vendor, device), kind = sysfs.pci_ids(said), said.get("PCI_CLASS", "").lower()
+            if not vendor or (self.class_ and not _KIND.fullmatch(kind)):
+                if look.has(where, "uevent"):  # without it, the function is on its way out
+                    why = "does not say what the PCI function is, by PCI_ID and PCI_CLASS: it is left out"
+                    look.name(f"{FUNCTIONS}/{address}/uevent", why)
+                continue
+            driver, kind = said.get("DRIVER", ""), kind.zfill(6)
             if (
-                where is None
-                or (self.vendor and vendor not in self.vendor)
+                (self.vendor and vendor not in self.vendor)
                 or (self.device and device not in self.device)
                 or (self.class_ and not kind.startswith(self.class_))
                 or not sysfs.fits(driver, self.driver)
-                or not sysfs.fits(address, self.address)
             ):
                 continue
             yield Found(

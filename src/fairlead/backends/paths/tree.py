@@ -94,12 +94,12 @@ class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _walk(self, look: Look, directory: str, above: str, depth: int) -> Iterator[str]:
         """Links are seen and not followed: a loop of them would not end."""
-        for name in look.root.names(directory):
+        for name in look.root.names(directory, look.failed):
             path = f"{above}{name}"
             if len(path) > PATH_MAX or (not above and name in SKIPPED):
                 continue
             yield path
-            state = look.root.stat(f"{directory}/{name}") if depth else None
+            state = look.root.stat(f"{directory}/{name}", look.failed) if depth else None
             if state is not None and stat.S_ISDIR(state.st_mode):
                 yield from self._walk(look, f"{directory}/{name}", f"{path}/", depth - 1)
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from fairlead.backends.paths.found import Found, Look
+from fairlead.backends.paths.sysfs import NO_SERIAL
 from fairlead.kit.decoding import doc
 from fairlead.kit.text import printable
 from fairlead.model.health import Cause
@@ -26,7 +27,7 @@ class UsbDevice(msgspec.Struct, frozen=True):
     port: str  # where it is plugged in: 3-4.1
     vendor: int
     product: int
-    serial: str  # empty: it has none
+    serial: str  # as it says; empty: it says none
     node: str
 
 
@@ -55,20 +56,21 @@ class Usb(UsbSpec, frozen=True, forbid_unknown_fields=True):
     def find(self, look: Look) -> Iterator[Found]:
         for device in filter(self.takes, list_usb(look)):
             kind = f"{device.vendor:04x}-{device.product:04x}"
-            name = f"usb-{kind}-{device.serial or device.port}"
+            serial = "" if NO_SERIAL.fullmatch(device.serial) else device.serial  # 0000: every device of a kind has it
+            name = f"usb-{kind}-{serial or device.port}"
             yield Found(
-                identity=f"usb {kind} {device.serial}" if device.serial else f"usb {kind} at {device.port}",
+                identity=f"usb {kind} {serial}" if serial else f"usb {kind} at {device.port}",
                 names={
                     "name": name,
                     "vendor": f"{device.vendor:04x}",
                     "product": f"{device.product:04x}",
-                    "serial": device.serial,
+                    "serial": serial,
                     "port": device.port,
                 },
                 states=(look.see(device.node),),
                 index=device.port,
                 position=device.port,
-                attributes={"port": device.port, "serial": device.serial},
+                attributes={"port": device.port, "serial": serial},
             )
 
     def health(self, look: Look, found: Found) -> Cause | None:  # noqa: ARG002 - the node says all

@@ -120,7 +120,10 @@ def _configure(wanted: Sequence[Wanted], nodes: list[str], *, characters: bool) 
 
 
 def read_file(path: str, notes: list[str]) -> list[Wanted]:
-    """BadFile names everything that is wrong. Unknown keys are ignored, as theirs does, and named."""
+    """An item with a mistake is left out and named; BadFile names them all where none is left.
+
+    Unknown keys are ignored, as theirs does, and named.
+    """
     text = configfile.load(path, "cannot be read", "Correct --config")
     try:
         raw = documents.parse(text, path, loose=True)
@@ -140,17 +143,21 @@ def read_file(path: str, notes: list[str]) -> list[Wanted]:
             hint = did_you_mean(key, Wanted.__struct_fields__)
             unknown.append(f"{path}: [{number}].{key}: unknown key, which is ignored{hint}")
         found, faults = decoding.decode(known, Wanted)
-        problems += [((number, *at), fault) for at, fault in faults]
-        if found is None or faults:
+        faulty: list[Problem] = [((number, *at), fault) for at, fault in faults]
+        if found is not None and not faults:
+            faulty += [((number,), fault) for fault in _faults(found)]
+        problems += faulty
+        if found is None or faulty:
             continue
         wanted.append(found)
         if not found.nummaxdevices:
             zeros.append(
                 f"{path}: [{number}].nummaxdevices: is 0 or missing: no device of {found.devicematch!r} is offered"
             )
-        problems += [((number,), fault) for fault in _faults(found)]
-    if problems:  # a key that is unknown may be why another is missing
-        raise BadFile(path, [*locate(text, problems), *(note.removeprefix(f"{path}: ") for note in unknown)])
+    named = locate(text, problems)
+    if not wanted:  # a key that is unknown may be why another is missing
+        raise BadFile(path, [*named, *(note.removeprefix(f"{path}: ") for note in unknown)])
+    notes += [f"{path}: {problem}. The item is left out, and the others are served: correct it" for problem in named]
     notes += [*unknown, *zeros]
     return wanted
 
@@ -158,9 +165,8 @@ def read_file(path: str, notes: list[str]) -> list[Wanted]:
 def _faults(wanted: Wanted) -> list[str]:
     if not wanted.devicematch:
         return ["devicematch: is empty, which would be every file of /dev. Give an expression such as ^video[0-9]*$"]
-    if wanted.devicematch == GPU:
-        return []
-    tree = msgspec.convert({"matches": [{"match": wanted.devicematch, "count": wanted.nummaxdevices}]}, Tree)
+    match = "" if wanted.devicematch == GPU else wanted.devicematch  # a word, and no expression
+    tree = msgspec.convert({"matches": [{"match": match, "count": wanted.nummaxdevices}]}, Tree)
     words = {"matches[0].match": "devicematch", "matches[0].count": "nummaxdevices"}
     return [f"{words.get(key, key)}: {text}" for key, _, text in (fault.partition(": ") for fault in tree.faults())]
 

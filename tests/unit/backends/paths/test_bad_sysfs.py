@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -14,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.backends import sysfs
-from tests.unit.backends.host import Host, backend, scan
+from tests.unit.backends.host import Host, backend, scan, see
 
 from fairlead.backends.paths import found as found_module
 from fairlead.backends.paths.found import MATCHES_MAX, Look
 from fairlead.backends.paths.presets import options_of
 from fairlead.backends.paths.scan import Scanner
-from fairlead.kit import hostroot
+from fairlead.kit import files, hostroot
 from fairlead.kit.text import is_encodable
 from fairlead.model.names import parse_slot_id
 
@@ -151,11 +152,91 @@ async def test_without_sysfs_there_are_no_such_devices_and_paths_are_found(host:
     assert list(await scan(backend(host, *ENTRIES, {"paths": ["/dev/zero*"]}))) == ["zero0"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-async def test_a_directory_that_may_not_be_read_is_empty(host: Host):
+def _refusing(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, part: str, code: int) -> None:
+    """A call of the system that fails for the paths with this part. Root may read everything: no mode would do."""
+    call = getattr(module, name)
+
+    def refuse(path: Any, *rest: Any, **more: Any) -> Any:
+        if part in str(path):
+            raise OSError(code, os.strerror(code), path)
+        return call(path, *rest, **more)
+
+    monkeypatch.setattr(module, name, refuse)
+
+
+async def test_a_directory_that_may_not_be_read_is_named_and_the_others_serve(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+):
+    where = sysfs.function(host, "0000:01:00.0")
+    sysfs.node(host, where, "drm", "dri/card0")
+    _refusing(monkeypatch, os, "listdir", "/sys/bus/pci/devices", errno.EACCES)
+    found = await see(backend(host, ENTRIES[0], ENTRIES[0], {"sysfs": {"class": "drm"}}))
+    assert found == (["0000:01:00.0-drm"], ("/sys/bus/pci/devices cannot be read: Permission denied",))
+
+
+async def test_a_directory_of_dev_that_may_not_be_read_is_named(host: Host, monkeypatch: pytest.MonkeyPatch):
+    host.put("/dev/dri/card0")
+    host.put("/dev/kvm")
+    _refusing(monkeypatch, os, "listdir", "/dev/dri", errno.EACCES)
+    problem = ("/dev/dri cannot be read: Permission denied",)
+    bundle = {"name": "x", "groups": [{"paths": [{"path": "/dev/dri/*"}]}]}
+    assert await see(backend(host, {"paths": ["/dev/dri/c*", "/dev/kv*"]})) == (["kvm"], problem)
+    assert await see(backend(host, {"bundle": bundle})) == ([], problem)
+    tree = {"tree": {"matches": [{"match": "^kvm$"}, {"match": "card"}]}}
+    assert await see(backend(host, tree)) == (["kvm"], problem)
+
+
+async def test_a_file_that_cannot_be_read_is_named_once(host: Host, monkeypatch: pytest.MonkeyPatch):
+    for number in (1, 2):
+        where = sysfs.function(host, f"0000:0{number}:00.0")
+        sysfs.node(host, where, "drm", f"dri/card{number}")
+    _refusing(monkeypatch, files, "read_once", "0000:02:00.0/uevent", errno.EIO)
+    found = await see(backend(host, ENTRIES[0], ENTRIES[0]))
+    assert found == (
+        ["0000:01:00.0"],
+        ("/sys/bus/pci/devices/0000:02:00.0/uevent cannot be read: Input/output error",),
+    )
+
+
+async def test_nodes_below_a_directory_that_cannot_be_read_are_named(host: Host, monkeypatch: pytest.MonkeyPatch):
+    sysfs.node(host, sysfs.function(host, "0000:01:00.0"), "drm", "dri/card0")
+    _refusing(monkeypatch, os, "scandir", "0000:01:00.0/drm", errno.EACCES)
+    found = await see(backend(host, ENTRIES[0]))
+    assert found == (["0000:01:00.0"], (f"{sysfs.BRIDGE}/0000:01:00.0/drm cannot be read: Permission denied",))
+
+
+async def test_a_path_that_may_not_be_looked_at_is_named(host: Host, monkeypatch: pytest.MonkeyPatch):
+    host.put("/dev/dri/card0")
+    _refusing(monkeypatch, os, "lstat", "card0", errno.EACCES)
+    assert await see(backend(host, {"paths": ["/dev/dri/*"]})) == (
+        [],
+        ("/dev/dri/card0 cannot be read: Permission denied",),
+    )
+
+
+async def test_what_is_below_a_directory_that_may_not_be_entered_is_named(host: Host, monkeypatch: pytest.MonkeyPatch):
     sysfs.function(host, "0000:01:00.0")
-    (host.root / "sys/bus/pci/devices").chmod(0)
-    assert await scan(backend(host, ENTRIES[0])) == {}
+    for call in ("open", "readlink", "lstat"):
+        _refusing(monkeypatch, os, call, "/sys/bus", errno.EACCES)
+    assert await see(backend(host, ENTRIES[0])) == ([], ("/sys/bus/pci/devices cannot be read: Permission denied",))
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.ENOTDIR, errno.ENODEV])
+async def test_what_leaves_during_a_look_is_not_named(host: Host, monkeypatch: pytest.MonkeyPatch, code: int):
+    sysfs.function(host, "0000:01:00.0")
+    with monkeypatch.context() as leaving:
+        _refusing(leaving, os, "listdir", "/sys/bus/pci/devices", code)
+        assert await see(backend(host, ENTRIES[0])) == ([], ())
+    (host.root / sysfs.BRIDGE[1:] / "0000:01:00.0/uevent").unlink()
+    assert await see(backend(host, ENTRIES[0])) == ([], ())
+
+
+async def test_a_node_whose_name_leads_out_of_dev_is_named(host: Host):
+    where = sysfs.node(host, sysfs.function(host, "0000:01:00.0"), "drm", "dri/card0")
+    host.put(f"{where}/uevent", "MAJOR=226\nDEVNAME=../etc/shadow\n")
+    names, (problem,) = await see(backend(host, {"sysfs": {"class": "drm"}}))
+    why = "says DEVNAME=../etc/shadow, which is no path below /dev: it is left out"
+    assert (names, problem) == ([], f"{where}/uevent {why}")
 
 
 def test_a_glob_that_matches_ten_thousand_files_is_cut_with_a_message(host: Host, monkeypatch: pytest.MonkeyPatch):

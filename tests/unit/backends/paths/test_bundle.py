@@ -274,3 +274,23 @@ async def test_two_usb_devices_with_one_serial_are_two_devices_and_named(host: H
     assert len({device.id for device in found.devices}) == 2
     assert "4-4 has the serial number of 3-4" in found.problems[0]
     await paths.close()
+
+
+@pytest.mark.parametrize("serial", ["0000000000", "0", "None", "N/A", "To Be Filled By O.E.M."])
+async def test_usb_devices_with_a_serial_that_is_none_are_known_by_their_ports(host: Host, serial: str):
+    stick(host, "3-4", "003/022", serial)
+    stick(host, "4-4", "004/025", serial)
+    usb = {"vendor": "1050", "product": "0407"}
+    for wanted in (usb, {**usb, "serial": serial}):  # whoever writes it means it
+        paths = backend(host, {"usb": wanted})
+        found = await paths.discover()
+        await paths.close()
+        assert [device.id for device in found.devices] == ["usb-1050-0407-3-4", "usb-1050-0407-4-4"]
+        assert [device.attributes["serial"] for device in found.devices] == ["", ""]
+        assert found.problems == ()
+
+
+async def test_a_group_takes_usb_devices_by_the_serial_that_they_say(host: Host):
+    stick(host, "3-4", "003/022", "0000")
+    (device,) = await find(host, {"usb": [{**YUBIKEY["usb"][0], "serial": "0000"}]})
+    assert [node.path for node in device.nodes] == ["/dev/bus/usb/003/022"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.backends import sysfs
-from tests.unit.backends.host import Host, backend, probe, scan, watching
+from tests.unit.backends.host import Host, backend, probe, scan, see, watching
 
 from fairlead.kit.clock import SystemClock
 from fairlead.model.device import Device
@@ -172,3 +172,38 @@ async def test_a_device_that_is_plugged_in_is_seen_by_its_node_wherever_that_is(
             "controlC0",
             "controlC1",
         ]
+
+
+def _spoil(host: Host, where: str) -> str:
+    """Takes its ids from a USB device or PCI function; what is told of it then."""
+    for file in ("uevent", "idVendor", "idProduct"):
+        host.put(f"{where}/{file}", "garbage")
+    return f"{where}/uevent does not say vendor and product: "
+
+
+@pytest.mark.parametrize("wanted", [{}, {"vendor": "0403"}, {"product": "6001"}, {"serial": "A*"}])
+async def test_a_usb_device_that_does_not_say_its_ids_is_named_and_the_others_serve(host: Host, wanted: dict[str, str]):
+    """Without them, it would be offered once more under another id."""
+    _tty(host, sysfs.usb(host, "1-1", serial="A1"), "ttyUSB0")
+    spoilt = sysfs.usb(host, "1-2", serial="A2")
+    _tty(host, spoilt, "ttyUSB1")
+    said = _spoil(host, spoilt)
+    found = await see(backend(host, {"sysfs": {"class": "tty", **wanted}}))
+    assert found == (["usb-0403-6001-A1-if00"], (f"{said}/dev/ttyUSB1 is left out",))
+
+
+async def test_a_pci_function_that_does_not_say_its_ids_is_named_where_they_are_asked_for(host: Host):
+    where = sysfs.function(host, "0000:03:00.0")
+    sysfs.node(host, where, "drm", "dri/card0")
+    said = _spoil(host, where)
+    assert await see(backend(host, {"sysfs": {"class": "drm"}})) == (["0000:03:00.0-drm"], ())
+    found = await see(backend(host, {"sysfs": {"class": "drm", "vendor": "8086"}}))
+    assert found == ([], (f"{said}/dev/dri/card0 is left out",))
+
+
+async def test_hardware_that_leaves_during_a_look_is_not_named(host: Host):
+    where = sysfs.usb(host, "1-1")
+    _tty(host, where, "ttyUSB0")
+    for file in ("uevent", "idVendor", "idProduct"):
+        host.drop(f"{where}/{file}")
+    assert await see(backend(host, {"preset": "serial"})) == ([], ())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.backends import sysfs
-from tests.unit.backends.host import Host, backend, probe, scan
+from tests.unit.backends.host import Host, backend, probe, scan, see
 
 from fairlead.model.device import DeviceNode
 
@@ -138,3 +138,29 @@ async def test_functions_that_need_no_node_may_be_counted(host: Host):
     (device,) = (await paths.discover()).devices
     assert (device.nodes, await probe(paths, device)) == ((), None)
     await paths.close()
+
+
+@pytest.mark.parametrize("wanted", [{"vendor": "8086"}, {"driver": "qat"}, {"class": "12"}, {"address": "0000:*"}])
+@pytest.mark.parametrize("text", ["", "garbage", "PCI_ID=80:86\nPCI_CLASS=120000\nDRIVER=qat"])
+async def test_a_function_that_does_not_say_what_it_is_is_named_and_the_others_serve(
+    host: Host, wanted: dict[str, Any], text: str
+):
+    sysfs.function(host, "0000:06:00.0", driver="qat")
+    host.put(f"{sysfs.function(host, '0000:06:00.1', driver='qat')}/uevent", text)
+    names, problems = await see(backend(host, {"pci": wanted}))
+    why = "does not say what the PCI function is, by PCI_ID and PCI_CLASS: it is left out"
+    assert (names, problems) == (["0000:06:00.0"], (f"/sys/bus/pci/devices/0000:06:00.1/uevent {why}",))
+
+
+async def test_without_its_class_a_function_is_left_out_only_where_that_is_asked_for(host: Host):
+    where = sysfs.function(host, "0000:06:00.0")
+    host.put(f"{where}/uevent", "PCI_ID=8086:0B30\nPCI_CLASS=-\n")
+    assert await see(backend(host, {"pci": {"vendor": "8086"}})) == (["0000:06:00.0"], ())
+    names, problems = await see(backend(host, {"pci": {"class": "00"}}))
+    assert (names, len(problems)) == ([], 1)
+
+
+async def test_a_function_at_another_address_may_hold_what_it_likes(host: Host):
+    where = sysfs.function(host, "0000:06:00.0")
+    host.put(f"{where}/uevent", "garbage")
+    assert await see(backend(host, {"pci": {"address": "0000:07:*"}})) == ([], ())

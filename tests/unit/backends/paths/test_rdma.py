@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.clock import FakeClock
 from tests.unit.backends import sysfs
-from tests.unit.backends.host import Host, backend, probe, scan, watching
+from tests.unit.backends.host import Host, backend, probe, scan, see, watching
+
+from fairlead.model.device import Device
 
 UP, DOWN, INIT = "4: ACTIVE", "1: DOWN", "2: INIT"
 
@@ -107,3 +110,62 @@ async def test_without_the_module_for_nodes_an_adapter_says_so(host: Host):
     (device,) = (await paths.discover()).devices
     assert str(await probe(paths, device)) == "no-node: mlx5_0 has no device node: is ib_uverbs loaded?"
     await paths.close()
+
+
+def _nodes(device: Device) -> list[str]:
+    return [node.path.rpartition("/")[2] for node in device.nodes]
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "\x00\x1b[31m"])
+@pytest.mark.parametrize("nodes", [[], ["uverbs*", "rdma_cm"], ["uverbs0", "rdma_cm"], ["u*"]])
+async def test_an_adapter_whose_nodes_do_not_say_so_is_not_well_and_they_are_named(
+    host: Host, text: str, nodes: list[str]
+):
+    """The node of all adapters gives no access to this one."""
+    _fabric(host)
+    host.put("/sys/class/infiniband_verbs/uverbs0/ibdev", text)
+    paths = backend(host, {"rdma": {"nodes": nodes} if nodes else {}})
+    found = await paths.discover()
+    one, other = found.devices
+    assert (_nodes(one), str(await probe(paths, one)).partition(":")[0]) == ([], "no-node")
+    if nodes != ["uverbs0", "rdma_cm"]:
+        assert (_nodes(other)[0], await probe(paths, other)) == ("uverbs1", None)
+    (problem,) = found.problems
+    assert problem.startswith("/sys/class/infiniband_verbs/uverbs0/ibdev says '")
+    assert problem.endswith("which is no adapter: /dev/infiniband/uverbs0 is left out")
+    assert problem.isprintable()
+    await paths.close()
+    names, problems = await see(backend(host, {"preset": "rdma"}))  # left out with its name
+    assert (names, problems) == (["0000:3b:00.1"], (problem,))
+
+
+async def test_the_nodes_to_manage_a_port_may_be_all_that_is_wanted(host: Host):
+    _fabric(host)
+    for name in ("uverbs0", "uverbs1"):
+        (host.root / f"sys/class/infiniband_verbs/{name}").unlink()
+    found = await scan(backend(host, {"rdma": {"nodes": ["umad*"]}}))
+    assert [_nodes(device) for device in found.values()] == [["umad0", "umad02"], ["umad1"]]
+    assert [_nodes(device) for device in (await scan(backend(host, {"rdma": {}}))).values()] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        ("ibdev", "\xff \n?", "'\xff \\n?', which is no adapter"),
+        ("port", "9", "'9', which is no port of mlx5_1"),
+    ],
+)
+async def test_a_node_to_manage_that_does_not_say_whose_it_is_is_named(host: Host, file: str, text: str, why: str):
+    _fabric(host)
+    host.put(f"/sys/class/infiniband_mad/umad1/{file}", text)
+    paths = backend(host, {"rdma": {}})
+    found = await paths.discover()
+    assert found.problems == (f"/sys/class/infiniband_mad/umad1/{file} says {why}: /dev/infiniband/umad1 is left out",)
+    assert [_nodes(device)[-2:] for device in found.devices] == [["umad02", "rdma_cm"], ["issm1", "rdma_cm"]]
+    await paths.close()
+
+
+async def test_nodes_of_adapters_in_another_network_namespace_are_passed_over(host: Host):
+    _fabric(host)
+    (host.root / "sys/class/infiniband/mlx5_1").unlink()
+    assert await see(backend(host, {"rdma": {}})) == (["0000:3b:00.0"], ())
