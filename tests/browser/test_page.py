@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,67 +9,12 @@ import pytest
 
 from fairlead.app.questions import itself
 from fairlead.testing import Kubelet
-from tests.browser.provision import browser
-from tests.system.rig import PATIENCE_S, Node, running
+from tests.browser.visits import CONFIG, GPU, Visit, find_faults, visiting
+from tests.system.rig import Node, running
 from tests.system.webclient import HTTP
 
 pytestmark = pytest.mark.browser
-playwright: Any = pytest.importorskip("playwright.async_api", reason="run: python -m tests.browser.provision")
-
-GPU = "nvidia.com/gpu"
-SHARED = "nvidia.com/gpu.shared"
-CONFIG = HTTP.replace(
-    "  - resource: nvidia.com/gpu",
-    f"  - {{match: {{index: [6, 7]}}, resource: {SHARED}, replicas: 4}}\n  - resource: nvidia.com/gpu",
-)
-LOST = re.compile("EventSource|net::ERR|Failed to load resource")  # what Chromium itself says of a daemon that stops
-
-
-@pytest.fixture
-async def node(kubelet: Kubelet, kubelet_root: Path) -> AsyncIterator[Node]:
-    async with running(kubelet, kubelet_root, CONFIG) as node:
-        await node.ready(GPU, 6)
-        await node.ready(SHARED, 8)
-        await node.until_fact("http")
-        yield node
-
-
-@pytest.fixture
-async def chromium() -> AsyncIterator[Any]:
-    path = browser()
-    if path is None:
-        pytest.skip("no Chromium on this machine: python -m tests.browser.provision")
-    async with playwright.async_playwright() as play:
-        chromium = await play.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        await chromium.close()
-
-
-class Visit:
-    def __init__(self, page: Any) -> None:
-        self.page = page
-        self.complaints: list[str] = []
-        page.set_default_timeout(PATIENCE_S * 1000)
-        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-
-    async def open(self, node: Node) -> None:
-        assert node.daemon.web is not None
-        await self.page.goto(f"http://127.0.0.1:{node.daemon.web.port}/")
-        await self.page.wait_for_selector(".tile, tbody tr")
-
-    async def see(self, text: str) -> None:
-        await self.page.get_by_text(text).first.wait_for()
-
-
-@pytest.fixture
-async def visit(chromium: Any, node: Node) -> AsyncIterator[Visit]:
-    context = await chromium.new_context(viewport={"width": 1360, "height": 900}, locale="en-GB", color_scheme="light")
-    visit = Visit(await context.new_page())
-    await visit.open(node)
-    yield visit
-    assert [complaint for complaint in visit.complaints if not LOST.search(complaint)] == []
-    await context.close()
+pytest.importorskip("playwright.async_api", reason="run: python -m tests.browser.provision")
 
 
 async def test_devices_resources_and_pods_are_on_the_page(visit: Visit, node: Node):
@@ -155,8 +96,9 @@ async def test_chinese_and_dark_are_one_click_away_and_remembered(visit: Visit, 
 
 
 async def test_both_languages_have_the_same_words(visit: Visit):
-    keys = await visit.page.evaluate("Object.values(WORDS).map((words) => Object.keys(words).sort().join())")
-    assert len(set(keys)) == 1
+    for words in ("words", "words.happened"):
+        keys = await visit.page.evaluate(f"Object.values(WORDS).map((words) => Object.keys({words}).sort().join())")
+        assert len(set(keys)) == 1
 
 
 async def test_a_daemon_that_goes_away_is_said_and_one_that_returns_is_followed(visit: Visit, node: Node):
@@ -183,26 +125,56 @@ async def test_text_of_others_is_text_and_never_markup(visit: Visit, node: Node)
 async def test_axe_finds_nothing(chromium: Any, node: Node, view: str, theme: str):
     await node.steer(do="fail", device=node.ids()[2], xid=79)
     await node.until_fact("unhealthy")
-    package = importlib.util.find_spec("axe_playwright_python")
-    assert package is not None
-    assert package.origin is not None
-    axe = await asyncio.to_thread((Path(package.origin).parent / "axe.min.js").read_text)
-    context = await chromium.new_context(color_scheme=theme, bypass_csp=True)
-    visit = Visit(await context.new_page())
-    await visit.open(node)
-    await visit.page.click(f"[data-view={view}]")
-    await visit.page.click("#ask button")
-    await visit.see("It would get 1 slot")
-    await visit.page.add_script_tag(content=axe)
-    found = await visit.page.evaluate("axe.run()")
-    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found["violations"]] == []
-    await context.close()
+    async with visiting(chromium, node, color_scheme=theme, bypass_csp=True) as visit:
+        await visit.page.click(f"[data-view={view}]")
+        await visit.page.click("#ask button")
+        await visit.see("It would get 1 slot")
+        assert await find_faults(visit) == []
 
 
 async def test_a_phone_can_read_it(chromium: Any, node: Node):
-    context = await chromium.new_context(viewport={"width": 390, "height": 800})
-    visit = Visit(await context.new_page())
-    await visit.open(node)
-    wider = await visit.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert wider <= 0
-    await context.close()
+    async with visiting(chromium, node, viewport={"width": 390, "height": 800}) as visit:
+        wider = await visit.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wider <= 0
+
+
+async def test_better_links_are_thicker_arcs_and_the_matrix_has_every_pair(
+    chromium: Any, kubelet: Kubelet, kubelet_root: Path
+):
+    async with running(kubelet, kubelet_root, HTTP.replace("h100x8", "dgx1v")) as node:
+        await node.ready()
+        await node.until_fact("http")
+        links = dict(node.daemon.engine.inventory.links.items())
+        one, *others = node.ids()
+        async with visiting(chromium, node) as visit:
+            await visit.page.click("[data-view=links]")
+            arcs = visit.page.locator("svg.arcs path")
+            await arcs.first.wait_for()
+            assert await arcs.count() == len(links) == 28
+            assert await visit.page.locator("svg.arcs rect").count() == 0
+            width: dict[int, float] = {}
+            for title, thick in await arcs.evaluate_all(
+                "all => all.map((arc) => [arc.textContent, Number(arc.getAttribute('stroke-width'))])"
+            ):
+                width[int(title.rpartition(": ")[2])] = thick
+            assert set(width) == set(links.values())
+            assert len(width) >= 2
+            assert [width[score] for score in sorted(width)] == sorted(set(width.values()))
+            rows = visit.page.locator("#devices tbody tr")
+            assert await rows.count() == 8
+            cells = await rows.first.locator("th, td").all_inner_texts()
+            own = {frozenset(pair): score for pair, score in links.items()}
+            assert cells == ["0", "·", *(str(own[frozenset({one, other})]) for other in others)]
+
+
+async def test_a_resource_is_not_registered_while_the_kubelet_is_away(visit: Visit, node: Node):
+    pills = visit.page.locator("#resources .pill")
+    good, warn = visit.page.locator("#resources .pill.good"), visit.page.locator("#resources .pill.warn")
+    await good.nth(1).wait_for()
+    assert await pills.all_inner_texts() == ["registered", "registered"]
+    await node.kubelet.stop()
+    await warn.nth(1).wait_for()
+    assert all(text.startswith("not registered: ") for text in await pills.all_inner_texts())
+    await node.kubelet.start()
+    await good.nth(1).wait_for()
+    assert await pills.all_inner_texts() == ["registered", "registered"]

@@ -13,6 +13,10 @@ from tests.system.rig import GPU, PATIENCE_S, Node, running
 from tests.system.webclient import HTTP, ask_for, get
 
 from fairlead.app import page
+from fairlead.app.questions import itself
+from fairlead.model.device import Device
+from fairlead.model.names import DeviceId, ResourceName, SlotId
+from fairlead.model.resource import Resource, Slot
 from fairlead.testing import Kubelet
 
 
@@ -136,10 +140,78 @@ async def test_what_if_is_answered_and_nonsense_is_named(kubelet: Kubelet, kubel
         assert (await get(node, f"/explain.json?{'x=1&' * 20}"))[0] == 400
 
 
+async def history(node: Node, device: str) -> list[dict[str, Any]]:
+    status, text = await get(node, f"/history.json?device={device}")
+    assert status == 200
+    found: list[dict[str, Any]] = json.loads(text)["facts"]
+    return found
+
+
+async def test_the_history_of_a_device_is_its_own_and_the_newest_is_first(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root, HTTP) as node:
+        await node.ready()
+        device = node.ids()[3]
+        await node.steer(do="fail", device=device, xid=79)
+        await node.steer(do="fail", device=node.ids()[4], xid=48)
+        await node.until_fact("unhealthy", device=device)
+        await node.steer(do="clear", device=device)
+        await node.until_fact("healthy", device=device)
+        await kubelet.run_pod("train", {"main": {GPU: 7}})
+        told = await history(node, device)
+        assert {fact.get("device", device) for fact in told} == {device}
+        kinds = [fact["event"] for fact in told]
+        assert kinds == ["allocated", "healthy", "probation", "unhealthy", "device-found"]
+        assert [fact["seq"] for fact in told] == sorted((fact["seq"] for fact in told), reverse=True)
+        assert told[3]["cause"].startswith("xid-79")
+        assert "allocated" not in [fact["event"] for fact in await history(node, node.ids()[4])]
+
+
+async def test_the_history_of_a_device_is_short(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root, HTTP) as node:
+        await node.ready()
+        device, other = node.ids()[:2]
+        for number in range(100):
+            node.daemon.journal.record("probe-failed", device=device, reason=str(number))
+        node.daemon.journal.record("cleaned", device=other)
+        assert [fact["reason"] for fact in await history(node, device)] == [str(99 - n) for n in range(20)]
+        assert [fact["event"] for fact in await history(node, other)] == ["cleaned", "device-found"]
+
+
+async def test_the_history_of_an_unknown_device_is_refused(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root, HTTP) as node:
+        await node.ready()
+        for query in ("device=GPU-none", "device=", "", "x=1&" * 20):
+            status, text = await get(node, f"/history.json?{query}")
+            assert status == 400
+            assert json.loads(text)["error"]
+
+
+async def test_a_cordon_on_a_device_is_in_the_history_of_its_partitions(kubelet: Kubelet, kubelet_root: Path):
+    async with running(kubelet, kubelet_root, HTTP.replace("h100x8", "mixed")) as node:
+        await node.ready(GPU, 10)
+        part = next(device for device in node.daemon.engine.inventory.devices if device.parent)
+        other = next(device for device in node.daemon.engine.inventory.devices if not device.parent)
+        await node.daemon.questions.cordon({"device": part.parent, "reason": "fan is replaced"}, itself())
+        assert (await history(node, part.id))[0]["reason"] == "fan is replaced"
+        assert "cordoned" not in [fact["event"] for fact in await history(node, other.id)]
+        node.daemon.journal.record("probe-failed", device=part.parent, reason="of the device as a whole")
+        assert (await history(node, part.id))[0]["event"] == "cordoned"
+
+
+def test_a_grant_is_of_the_device_that_the_container_was_given():
+    name, slots = ResourceName(GPU), [Slot(SlotId(f"{each}::0"), DeviceId(each)) for each in ("a", "b")]
+    resource = Resource(name, tuple(slots))
+    one, other = Device(id=DeviceId("a")), Device(id=DeviceId("b"))
+    elsewhere = {(name, slots[0].id): other.id}
+    assert page.slots_on(one, [resource], {}) == {(name, slots[0].id)}
+    assert page.slots_on(one, [resource], elsewhere) == set()
+    assert page.slots_on(other, [resource], elsewhere) == {(name, slot.id) for slot in slots}
+
+
 async def test_on_the_network_the_page_needs_a_token_and_probes_do_not(kubelet: Kubelet, kubelet_root: Path):
     async with running(kubelet, kubelet_root, HTTP.replace("127.0.0.1:0", "0.0.0.0:0")) as node:
         await node.ready()
-        for path in ("/", "/status.json", "/events", "/explain.json?resource=x"):
+        for path in ("/", "/status.json", "/events", "/explain.json?resource=x", "/history.json?device=0"):
             status, text = await get(node, path)
             assert status == 401
             assert "http.tokenFile" in text

@@ -1,19 +1,22 @@
 """The page of a daemon: the node in a browser, live. Loaded only where HTTP is served.
 
 Owns what the page is sent: one document with the status, the links between devices and the latest facts, again after
-each change. Read-only. The files of the page are beside it, in `pagefiles/`.
+each change; and the history of a device, when it is asked for. Read-only. The files of the page are beside it, in
+`pagefiles/`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from fairlead.app.questions import itself
+from fairlead.app.questions import find_device, itself
 from fairlead.app.snapshot import take_snapshot
 from fairlead.kit.latest import Latest
 from fairlead.kit.text import to_json
@@ -25,7 +28,11 @@ from fairlead.observe.status import Snapshot, make_status
 if TYPE_CHECKING:
     from fairlead.app.daemon import Daemon
     from fairlead.kit.owner import Owner
+    from fairlead.model.device import Device
+    from fairlead.model.names import DeviceId
+    from fairlead.model.resource import Resource
     from fairlead.observe.journal import Fact
+    from fairlead.observe.status import Held
 
 FILES = Path(__file__).with_name("pagefiles")
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -33,6 +40,8 @@ JSON = "application/json"
 PAUSE_S = 0.2  # changes of one moment are shown together
 REFRESH_S = 5.0  # who holds what changes without a fact
 FACTS = 60
+HISTORY = 20  # facts of one device
+CORDONS = frozenset({"cordoned", "uncordoned", "cordons-kept"})
 DEVICES_LINKED = 64  # of more devices the links are not drawn
 
 
@@ -61,6 +70,7 @@ class Page:
             "/index.html": files["/index.html"],
             "/events": self._events,
             "/explain.json": self._explain,
+            "/history.json": self._history,
             "/status.json": self._status,
         }
         # The other files are the same on every node, and a browser asks for them without the token.
@@ -89,6 +99,23 @@ class Page:
             return Reply(await self._thread.call(lambda: to_json(answer()), what="explain"), type=JSON)
         except (FairleadError, ValueError) as error:
             return Reply(to_json({"error": str(error)}), 400, JSON)
+
+    async def _history(self, request: Request) -> Reply:
+        daemon = self._daemon
+        try:
+            query = parse_qs(request.query, max_num_fields=8)
+            device = find_device(daemon.engine.inventory, query.get("device", [""])[0])
+        except (FairleadError, ValueError) as error:
+            return Reply(to_json({"error": str(error)}), 400, JSON)
+        resources = [each.resource for each in daemon.supervisor.endpoints.values()]
+        elsewhere = daemon.cluster.actual_devices() if daemon.cluster is not None else {}
+        facts = daemon.journal.tail()
+
+        def make() -> bytes:
+            own = history_of(device, slots_on(device, resources, elsewhere), facts)
+            return to_json({"device": device.id, "facts": [row_of(fact) for fact in own]})
+
+        return Reply(await self._thread.call(make, what="the history of a device"), type=JSON)
 
     # --- Live -----------------------------------------------------------------------------------------------------
 
@@ -142,3 +169,29 @@ def _document(now: Snapshot, facts: list[Fact]) -> bytes:
         "facts": [row_of(fact) for fact in facts],
     }
     return to_json(document)
+
+
+def slots_on(device: Device, resources: Sequence[Resource], elsewhere: Mapping[Held, DeviceId]) -> set[Held]:
+    """The slots that stand for the device. `elsewhere`: those that a container holds for another device than theirs."""
+    own = {(each.name, slot.id) for each in resources for slot in each.slots_of.get(device.id, ())}
+    return {held for held in own if elsewhere.get(held, device.id) == device.id} | {
+        held for held, actual in elsewhere.items() if actual == device.id
+    }
+
+
+def history_of(device: Device, slots: AbstractSet[Held], facts: Sequence[Fact]) -> list[Fact]:
+    """The last facts of a device, newest first. Of a grant the journal names a few slots, and counts the others."""
+    cordoned = {device.id, device.parent}  # a cordon on a device is one on its partitions too
+
+    def is_own(fact: Fact) -> bool:
+        keys = fact.keys
+        names = cordoned if fact.kind in CORDONS else {device.id}
+        if (keys.get("device") or "") in names or not names.isdisjoint(_listed(keys.get("devices"))):
+            return True
+        return any((keys.get("resource"), slot) in slots for slot in _listed(keys.get("slots")))
+
+    return list(islice(filter(is_own, reversed(facts)), HISTORY))
+
+
+def _listed(value: Any) -> list[str]:
+    return value if isinstance(value, list) else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,15 @@ from click.testing import CliRunner, Result
 
 from fairlead.cli import main
 from fairlead.cli.commands import cli
+from fairlead.cli.demo import play
+from fairlead.cli.demo.stage import Stage
+from fairlead.cli.demo.story import Event
 from fairlead.cli.draw import Cell, duration, memory, paint, short, table
-from fairlead.cli.run import parse
+from fairlead.cli.run import WEB, parse
+from fairlead.config.load import load
 from fairlead.config.reference import EXAMPLE
+from fairlead.config.settings import overrides
+from fairlead.observe.http import is_loopback
 
 
 def run(*args: str, env: dict[str, str] | None = None) -> Result:
@@ -165,6 +172,61 @@ def test_run_is_parsed_without_click_unless_something_is_odd():
     assert parse(["--help"]) is None
     assert parse(["--config"]) is None
     assert parse(["--confg", "x"]) is None
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "listen"),
+    [
+        (["--web"], "", WEB),
+        (["--web"], ":2", WEB),
+        (["--web", "--http", ":1"], "", ":1"),
+        (["--web", "--http=:1"], ":2", ":1"),
+        (["--http", ":1", "--web"], "", ":1"),
+        ([], ":2", ":2"),
+    ],
+)
+def test_web_is_the_same_address_with_click_and_without(
+    args: list[str], env: str, listen: str, config: str, monkeypatch: pytest.MonkeyPatch
+):
+    heard: list[str] = []
+
+    def run_daemon(flags: Mapping[str, str | None]) -> int:
+        heard.append(load(config, overrides(flags)).config.http.listen)
+        return 0
+
+    monkeypatch.setattr("fairlead.cli.run.run", run_daemon)
+    monkeypatch.setenv("FAIRLEAD_HTTP", env)
+    plain = parse(["--config", config, *args])
+    assert plain is not None
+    run_daemon(plain)
+    assert run("run", "--config", config, *args).exit_code == 0
+    assert heard == [listen, listen]
+
+
+def test_the_page_is_on_an_address_that_only_this_machine_reaches():
+    assert is_loopback(WEB)
+
+
+def test_the_demo_says_where_its_page_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    served: list[str] = []
+
+    class Short:
+        """A story of one step."""
+
+        def __init__(self, stage: Stage) -> None:
+            served.append(load(str(stage.config)).config.http.listen)
+
+        async def tell(self) -> AsyncIterator[Event]:
+            yield Event("kubelet", "started", 0.0)
+
+        async def epilogue(self) -> Event:
+            return Event("stop", "over", 0.0)
+
+    monkeypatch.setattr("fairlead.cli.demo.show.Story", Short)
+    assert play("h100x8", once=True) == 0
+    said = capsys.readouterr().out
+    assert "In a browser: http://127.0.0.1:" in said
+    assert f"In a browser: http://{served[0]}\n" in said
 
 
 def test_a_defect_is_one_line_unless_debugging(monkeypatch: pytest.MonkeyPatch, capsys):

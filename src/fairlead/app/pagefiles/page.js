@@ -4,9 +4,11 @@
 const LIST_LIMIT = 4194304;
 const ARC = 0.5; // how far an arc's control points rise, of its width
 const SEGMENTS = 32; // more slots than this are drawn as shares of a bar
+const REASONS = 8; // why slots are left out; more are counted
+const HEALTHS = ["healthy", "suspect", "unhealthy", "probation"];
 const token = new URLSearchParams(location.search).get("token");
 const $ = (selector) => document.querySelector(selector);
-const state = { document: null, view: "tiles", picked: new Set(), health: new Map(), live: "waiting" };
+const state = { document: null, view: "tiles", picked: new Set(), health: new Map(), live: "waiting", opened: null };
 
 // --- Small tools ---------------------------------------------------------------------------------------------------
 
@@ -41,6 +43,11 @@ function bytes(count) {
   return `${+(count / 1024 ** power).toFixed(1)} ${units[power]}`;
 }
 function clock(seconds) { return new Date(seconds * 1000).toLocaleTimeString(state.language === "zh" ? "zh-CN" : "en-GB"); }
+/** With the date, where it was not today. */
+function when(seconds) {
+  const at = new Date(seconds * 1000), today = at.toDateString() === new Date().toDateString();
+  return today ? clock(seconds) : `${at.toLocaleDateString(state.language === "zh" ? "zh-CN" : "en-GB")} ${clock(seconds)}`;
+}
 function called(device) { return device.index || device.id; }
 function byIndex(one, other) {
   return called(one).localeCompare(called(other), "en", { numeric: true });
@@ -95,7 +102,7 @@ function drawDoctor(doctor) {
   line.textContent = word("doctor")(clock(doctor.at_s), found.join(", ") || word("nothingFound"), doctor.codes.join(", "));
 }
 
-function healthOf(device) { return make("span", { class: `health ${device.health}` }, word(device.health)); }
+function healthOf({ health }) { return make("span", { class: `health ${health}` }, word(health)); }
 
 function tile(device) {
   const usable = device.health === "healthy" || device.health === "suspect";
@@ -180,12 +187,14 @@ function drawDevices(status, links) {
   $("#legend").replaceChildren(...(state.view === "tiles" ? ["held", "free", "bad"].map(sample) : []));
 }
 
+function timeOf(at_s, form) { return make("time", { datetime: new Date(at_s * 1000).toISOString() }, form(at_s)); }
+
 function drawFacts(facts) {
   const list = $("#facts");
   list.replaceChildren(...[...facts].reverse().map((fact) => {
     const { seq, at_s, event, ...keys } = fact;
     const text = Object.entries(keys).filter(([, value]) => value !== "" && value !== null).map(([key, value]) => `${key}=${Array.isArray(value) ? value.join(" ") : value}`).join("  ");
-    return make("li", { class: event }, make("time", { datetime: new Date(at_s * 1000).toISOString() }, clock(at_s)), make("b", {}, event), text);
+    return make("li", { class: event }, timeOf(at_s, clock), " ", make("b", {}, event), " ", text);
   }));
 }
 
@@ -208,21 +217,72 @@ function announce(status) {
   if (changed.length) $("#news").textContent = changed.map((device) => word("nowHealth")(called(device), word(device.health))).join(". ");
 }
 
+// --- One device ----------------------------------------------------------------------------------------------------
+
 function showDetail(id) {
-  const device = state.document.status.devices.find((one) => one.id === id);
+  const dialog = $("#detail");
+  state.opened = { id, seen: null, turn: 0 };
+  dialog.replaceChildren(
+    make("div", { class: "bar" }, make("h2", { id: "detail-title" }), make("button", { type: "button", onclick: () => dialog.close() }, word("close"))),
+    make("dl"),
+    make("h3", { id: "history-title" }, word("history")), make("p", { class: "legend" }, word("historyOf")),
+    make("ol", { id: "history", tabindex: "0", "aria-labelledby": "history-title" }));
+  drawDetail();
+  dialog.showModal();
+}
+
+/** Of the device that is open, if one is. The elements that may have the focus stay. */
+function drawDetail() {
+  const { status, facts } = state.document, opened = state.opened;
+  const device = opened && status.devices.find((one) => one.id === opened.id);
+  if (opened && !device) $("#detail dl").replaceChildren(make("dt", {}, word("health")), make("dd", {}, word("happened")["device-gone"]));
   if (!device) return;
-  const facts = [
-    ["health", healthOf(device)], ["cause", device.cause], ["cured", device.cured_by.join(", ")], ["since", device.since_s ? clock(device.since_s) : ""],
+  const known = [
+    ["health", healthOf(device)], ["cause", device.cause], ["cured", device.cured_by.join(", ")], ["since", device.since_s ? when(device.since_s) : ""],
     ["resource", device.resource || word("notOffered")], ["rule", device.rule], ["slots", `${device.held} / ${device.slots}`], ["holders", device.holders.join(", ")],
     ["id", device.id], ["model", [device.vendor, device.model].filter(Boolean).join(" ")], ["memory", bytes(device.memory_bytes)], ["pci", device.pci_address],
     ["nodes", device.nodes.join(", ")], ["parent", device.parent || ""], ["backend", device.backend],
   ].filter(([, value]) => value !== "");
-  const dialog = $("#detail");
-  dialog.replaceChildren(
-    make("h2", { id: "detail-title" }, `${word("device")} ${called(device)}`),
-    make("dl", {}, ...facts.flatMap(([key, value]) => [make("dt", {}, word(key)), make("dd", {}, value)])),
-    make("button", { type: "button", onclick: () => dialog.close() }, word("close")));
-  dialog.showModal();
+  $("#detail-title").textContent = `${word("device")} ${called(device)}`;
+  $("#detail dl").replaceChildren(...known.flatMap(([key, value]) => [make("dt", {}, word(key)), make("dd", {}, value)]));
+  const newest = facts.at(-1)?.seq;
+  if (opened.seen !== newest) askHistory(opened, newest);
+}
+
+async function askHistory(opened, newest) {
+  const turn = opened.turn + 1;
+  let lines;
+  Object.assign(opened, { turn, seen: newest });
+  try {
+    const reply = await (await fetch(tokened(`history.json?${new URLSearchParams({ device: opened.id })}`))).json();
+    if (reply.error) throw new Error(reply.error);
+    lines = reply.facts.length ? reply.facts.map(happening) : [make("li", {}, word("noHistory"))];
+  } catch (error) {
+    opened.seen = null; // the next document asks again
+    lines = [make("li", { class: "cause" }, error instanceof TypeError ? word("lost") : error.message)];
+  }
+  if (state.opened === opened && opened.turn === turn) $("#history").replaceChildren(...lines);
+}
+
+/** Without its sign. */
+function plainHealth(health) { return word(health).slice(2); }
+
+/** A fact as a line. Causes and reasons are the daemon's own words. */
+function happening(fact) {
+  const { seq, at_s, event, device, devices, backend, model, pid, cause, reason, order, resource, slots, was, until, until_s, ...others } = fact;
+  const what = HEALTHS.includes(event) ? healthOf({ health: event }) : make("b", {}, Object.hasOwn(word("happened"), event) ? word("happened")[event] : event);
+  const told = [
+    order, cause, reason, resource, Array.isArray(slots) ? word("slotsGiven")(countOf(slots)) : "",
+    was ? word("was")(HEALTHS.includes(was) ? plainHealth(was) : was) : "", until ? word("until")(until) : "", until_s ? word("until")(when(until_s)) : "",
+    ...Object.entries(others).filter(([, value]) => value !== "" && value !== null).map(([key, value]) => `${key}=${value}`),
+  ];
+  return make("li", { class: event }, timeOf(at_s, when), " ", what, " ", told.filter(Boolean).join(" · "));
+}
+
+/** The journal names a few items of a long list, and says how many more there are. */
+function countOf(items) {
+  const more = /^and (\d+) more$/.exec(items.at(-1) ?? "");
+  return more ? items.length - 1 + Number(more[1]) : items.length;
 }
 
 // --- Everything ----------------------------------------------------------------------------------------------------
@@ -247,6 +307,7 @@ function draw() {
   drawDevices(status, links);
   drawFacts(facts);
   drawChoices(status);
+  drawDetail();
 }
 
 function receive(text) {
@@ -254,6 +315,22 @@ function receive(text) {
   state.live = "live";
   announce(state.document.status);
   draw();
+}
+
+/** How many slots each reason keeps from the container, the most frequent first. */
+function leftOut(slots) {
+  if (!slots.length) return [];
+  const counts = new Map();
+  for (const { why } of slots) counts.set(why, (counts.get(why) || 0) + 1);
+  const reasons = [...counts].sort(([, one], [, other]) => other - one), rest = reasons.slice(REASONS);
+  const lines = reasons.slice(0, REASONS).map(([why, count]) => make("li", {}, `${count}: ${whyNot(why)}`));
+  if (rest.length) lines.push(make("li", {}, `${rest.reduce((sum, [, count]) => sum + count, 0)}: ${word("otherReasons")}`));
+  return [make("p", { id: "left-out" }, word("leftOut")(slots.length)), make("ul", { class: "reasons", "aria-labelledby": "left-out" }, ...lines)];
+}
+function whyNot(why) {
+  if (why === "in use") return word("inUse");
+  const health = HEALTHS.find((one) => why.startsWith(`${one}: `));
+  return health ? `${plainHealth(health)}${why.slice(health.length)}` : why;
 }
 
 async function ask(event) {
@@ -270,7 +347,7 @@ async function ask(event) {
       make("p", {}, reply.slots.length && reply.slots.length >= reply.count ? word("wouldGet")(reply.slots.length, given.length) : word("wouldWait")),
       rows.length ? table([word("device"), word("picked"), word("score"), word("why")], rows, word("why")) : "",
       ...[reply.assignment?.pod, reply.assignment?.reason, ...reply.notes, reply.fallback].filter(Boolean).map((note) => make("p", {}, note)),
-      reply.left_out.length ? make("p", {}, word("leftOut")(reply.left_out.length)) : "");
+      ...leftOut(reply.left_out));
   } catch (error) {
     state.picked = new Set();
     answer.replaceChildren(make("p", { class: "cause" }, error.message));
@@ -290,6 +367,7 @@ function start() {
   for (const button of document.querySelectorAll("[data-view]")) button.addEventListener("click", () => { state.view = button.dataset.view; draw(); });
   for (const link of document.querySelectorAll("[data-tokened]")) link.href = tokened(link.getAttribute("href"));
   $("#ask").addEventListener("submit", ask);
+  $("#detail").addEventListener("close", () => { state.opened = null; });
   const source = new EventSource(tokened("events"));
   source.addEventListener("message", (event) => receive(event.data));
   source.addEventListener("error", () => { state.live = "lost"; draw(); });
