@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 from tests.system.desk import DIALECTS, Dialect, desk
+from tests.system.process import fairlead
 from tests.system.rig import GPU, PATIENCE_S, SIM, Node, running
 
 from fairlead.app import daemon as daemon_module
@@ -346,3 +347,12 @@ def test_a_file_that_is_none_is_bad_input(tmp_path: Path) -> None:
         result = replay(path)
         assert result.exit_code == 2
         assert str(path) in result.output
+
+
+async def test_the_demo_is_played_again_byte_for_byte(tmp_path: Path) -> None:
+    recording = tmp_path / "demo.rec"
+    code, said, wrong = await fairlead("demo", "--once", "--record", str(recording))
+    assert code == 0, said + wrong
+    report = json.loads(replay(recording, "--json").stdout)
+    assert (report["same"], report["differences"], report["notes"]) == (True, [], [])
+    assert report["calls"] >= 4
