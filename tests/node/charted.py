@@ -30,6 +30,7 @@ KINDS = (
     "/api/v1/serviceaccounts",
     "/api/v1/services",
     "/apis/networking.k8s.io/v1/networkpolicies",
+    "/apis/policy/v1/poddisruptionbudgets",
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "/apis/rbac.authorization.k8s.io/v1/roles",
