@@ -11,6 +11,7 @@ from tests.docs.story import Story
 from fairlead.testing import Kubelet
 
 
+@pytest.mark.timeout(240)  # a page may start a dozen interpreters, each of which may take seconds beside other tests
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 async def test_what_a_page_shows_is_so(page: Path, kubelet: Kubelet, kubelet_root: Path):
     root = kubelet_root / "page"
