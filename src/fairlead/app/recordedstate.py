@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,11 @@ from msgspec import Struct
 
 from fairlead._version import __version__
 from fairlead.app.backends import entries
+from fairlead.app.taps import Asking, Given
 from fairlead.engine.recent import RecentGrants
 from fairlead.engine.source import Source
 from fairlead.fronts.deviceplugin.encoding import DeviceList
+from fairlead.model.edits import Edits, Grant
 from fairlead.model.health import Condition
 from fairlead.model.holdings import Holder, Holdings
 from fairlead.model.inventory import Findings
@@ -24,6 +26,7 @@ from fairlead.observe import recording as rec
 from fairlead.policy.health import is_well
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.proto import encode
+from fairlead.wire.rpc import RpcError
 
 if TYPE_CHECKING:
     from fairlead.app.daemon import Daemon
@@ -134,17 +137,53 @@ def itself(record: rec.Record) -> rec.Record:
     return record
 
 
-def asked_of(
-    number: int,
+def asked_of(asking: Asking, method: str, request: Any, edits: Iterable[Given]) -> rec.Record:
+    known = () if asking.later else tuple(edited_of(*each) for each in edits)
+    return rec.Asked(asking.number, asking.now_s, asking.resource, method, encode(request), known, later=asking.later)
+
+
+def called_of(asking: Asking, method: str, request: Any, answer: Any, failure: RpcError | None) -> rec.Record:
+    """Question and answer in one: nothing happened in between."""
+    status, message = (int(failure.status), failure.message) if failure is not None else (0, "")
+    return rec.Asked(
+        asking.number,
+        asking.now_s,
+        asking.resource,
+        method,
+        encode(request),
+        tuple(edited_of(*each) for each in asking.edits),
+        answered=True,
+        answer=b"" if failure is not None else encode(answer),
+        status=status,
+        message=message,
+    )
+
+
+def resolved_of(asking: Asking, edits: Iterable[Given], choices: tuple[rec.Choice, ...]) -> rec.Record:
+    given = tuple(edited_of(*each) for each in edits)
+    return rec.Resolved(asking.number, asking.now_s, given, choices, dict(asking.node_env))
+
+
+def answered_of(
+    asking: Asking,
     now_s: float,
-    resource: ResourceName,
-    method: str,
-    request: Any,
-    edits: tuple[rec.Edited, ...],
-    *,
-    later: bool,
+    answer: Any,
+    failure: RpcError | None,
+    edits: Iterable[Given],
+    choices: tuple[rec.Choice, ...],
 ) -> rec.Record:
-    return rec.Asked(number, now_s, resource, method, encode(request), edits, later)
+    status, message = (int(failure.status), failure.message) if failure is not None else (0, "")
+    content = b"" if failure is not None else encode(answer)
+    given = tuple(edited_of(*each) for each in edits)
+    node_env = {} if asking.resolved else dict(asking.node_env)
+    return rec.Answered(asking.number, now_s, content, status, message, given, choices, node_env)
+
+
+def edited_of(source: str, grant: Grant, edits: Edits | Exception) -> rec.Edited:
+    devices = tuple(device.id for device in grant.devices)
+    if isinstance(edits, Exception):
+        return rec.Edited(source, grant.slots, devices, grant.units, None, str(edits), type(edits).__name__)
+    return rec.Edited(source, grant.slots, devices, grant.units, edits)
 
 
 def weight_of(request: Any) -> int:

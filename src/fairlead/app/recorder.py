@@ -6,9 +6,10 @@ Off unless `record.file` is set. On the loop it only notes what happened; a thre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial, wraps
 from pathlib import Path
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -16,12 +17,15 @@ from msgspec import UNSET, UnsetType
 
 from fairlead.app.recordedstate import (
     Told,
+    answered_of,
     asked_of,
+    called_of,
     config_of,
     digests,
     itself,
     new_holders,
     opened_of,
+    resolved_of,
     state_of,
     weight_of,
     weight_of_lists,
@@ -35,20 +39,19 @@ from fairlead.model.edits import Edits, Grant
 from fairlead.model.health import Condition
 from fairlead.model.holdings import Holdings
 from fairlead.model.inventory import Findings
-from fairlead.model.names import DeviceId, ResourceName
+from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.observe import recording as rec
 from fairlead.observe.recordingfile import Make, RecordingFile
 from fairlead.policy.health import Track
 from fairlead.wire import deviceplugin as dp
-from fairlead.wire.proto import encode
-from fairlead.wire.rpc import Call, Method, RpcError, Status
+from fairlead.wire.rpc import Call, Method, RpcError
 
 if TYPE_CHECKING:
     from fairlead.app.daemon import Daemon
 
 RETRY_S = 10.0  # after a failure of the disk
 LOOK_S = 3.0  # after a grant
-GRANTED_MAX = 100_000
+GRANTED_MAX = 10_000  # grants
 _NAMES = {
     dp.GET_PREFERRED_ALLOCATION: "GetPreferredAllocation",
     dp.ALLOCATE: "Allocate",
@@ -83,8 +86,9 @@ class Recorder:
         self.recent = RecentGrants(self.stamp)
         self._calls = 0
         self._within: list[tuple[Make, int]] | None = None  # what happens during a call
+        self._noted = ""  # the problem of the file, as last told
         self._waiting = 0  # calls that are not answered yet
-        self._granted: set[tuple[ResourceName, str]] = set()  # slots, since it was last told who holds them
+        self._granted: list[tuple[ResourceName, tuple[SlotId, ...]]] = []  # since it was last told who holds what
         self._look: Callable[[], object] | None = None
         self._looking: asyncio.Future[None] | None = None
         self._tried_s = float("-inf")  # when a state was last given
@@ -122,10 +126,13 @@ class Recorder:
         else:
             self._file.put(made, weight)
 
+    @guarded
     def _offer_state(self) -> None:
         """Where all that was recorded is all that there is: between two steps, with no call under way."""
         daemon = self._daemon
-        daemon.problems.note("record", self._file.problem)
+        if self._file.problem != self._noted:
+            self._noted = self._file.problem
+            daemon.problems.note("record", self._noted)
         if not self._file.wants_state or not self._file.has_room or not daemon.is_settled:
             return
         if self._within is not None or self._waiting:
@@ -171,23 +178,9 @@ class Recorder:
         self._emit(rec.Probed(self._keys[source], now_s, tuple(silent)))
         self._offer_state()
 
-    @guarded
     def edited(self, source: str, grant: Grant, edits: Edits | Exception) -> None:
-        if (asking := ASKING.get()) is None:
-            return
-        devices = tuple(device.id for device in grant.devices)
-        failed = isinstance(edits, Exception)
-        asking.edits.append(
-            rec.Edited(
-                source,
-                grant.slots,
-                devices,
-                grant.units,
-                None if isinstance(edits, Exception) else edits,
-                str(edits) if failed else "",
-                type(edits).__name__ if failed else "",
-            )
-        )
+        if (asking := ASKING.get()) is not None:
+            asking.edits.append((source, grant, edits))
 
     # --- The daemon's steps ---------------------------------------------------------------------------------------
 
@@ -244,17 +237,13 @@ class Recorder:
         known = self._daemon.holders.known
         if not isinstance(known, Holdings):
             return
-        granted, self._granted = self._granted, set()
+        granted = {(name, slot) for name, slots in self._granted for slot in slots}
+        self._granted = []
         if granted or known != self._pods:
             before = {} if self._pods is None else self._pods.by_slot
             now_s, slots = self._daemon.clock.monotonic(), known.by_slot
             self._emit(lambda: rec.Held(now_s, new_holders(before, slots, granted)), len(slots))
         self._pods = known
-
-    def _look_soon(self) -> None:
-        """The kubelet does not say for which pod it asks. A while later it says who holds the slots."""
-        if self._look is None:
-            self._look = self._daemon.clock.alarm(LOOK_S, self._ask_holders)
 
     def _ask_holders(self) -> None:
         self._look = None
@@ -289,50 +278,44 @@ class Recorder:
     def _call(
         self, resource: ResourceName, method: Method[Any, Any], handler: Callable[..., Any], request: Any, call: Call
     ) -> Any:
-        asking = self._begin(resource)
-        if asking is None:
-            return handler(request, call)
+        """Each microsecond here is one of every Allocate: what can be left to the thread is left to it."""
+        file = self._file
+        if file.wants_state or file.problem is not self._noted:
+            self._offer_state()
+        self._calls += 1
+        asking = Asking(self._calls, resource, self.stamp.set())
+        failure: RpcError | None = None
+        answer: Any = None
+        within: list[tuple[Make, int]] = []
+        self._within = within
+        self._waiting += 1
         token = ASKING.set(asking)
         try:
             answer = handler(request, call)
         except RpcError as error:
-            self._asked(asking, _NAMES[method], request, later=False)
-            self._answered(asking, None, error)
-            raise
+            failure = error
         except BaseException:
             self._waiting -= 1
-            self._within = None
             raise
         finally:
+            self._within = None
             ASKING.reset(token)
-        later = isinstance(answer, Awaitable)
-        self._asked(asking, _NAMES[method], request, later=later)
-        if later:
-            return self._later(asking, answer)
-        self._answered(asking, answer, None)
+        asking.later = isinstance(answer, CoroutineType)
+        name = _NAMES[method]
+        if asking.later or within:  # what happened in between has its place between question and answer
+            file.put(partial(asked_of, asking, name, request, tuple(asking.edits)), weight_of(request))
+            for made, weight in within:
+                file.put(made, weight)
+            if asking.later:
+                asking.edits.clear()
+                return self._later(asking, answer)
+            self._answered(asking, answer, failure)
+        else:
+            self._waiting -= 1
+            file.put(partial(called_of, asking, name, request, answer, failure), weight_of(request))
+        if failure is not None:
+            raise failure
         return answer
-
-    @guarded
-    def _begin(self, resource: ResourceName) -> Asking | None:
-        """None, and so no record, if something goes wrong here."""
-        self._offer_state()
-        asking = Asking(self._calls + 1, resource, self.stamp.set())
-        self._calls += 1
-        self._waiting += 1
-        self._within = []
-        return asking
-
-    @guarded
-    def _asked(self, asking: Asking, method: str, request: Any, *, later: bool) -> None:
-        within, self._within = self._within or [], None
-        edits = tuple(asking.edits)
-        asking.later = later
-        if later:
-            asking.edits.clear()
-        make = partial(asked_of, asking.number, asking.now_s, asking.resource, method, request, edits, later=later)
-        self._file.put(make, weight_of(request))
-        for made, weight in within:
-            self._file.put(made, weight)
 
     async def _later(self, asking: Asking, answer: Awaitable[Any]) -> Any:
         token = ASKING.set(asking)
@@ -349,35 +332,25 @@ class Recorder:
         self._answered(asking, found, None)
         return found
 
-    @guarded
-    def granted(self, resource: ResourceName, slots: Iterable[str]) -> None:
+    def granted(self, resource: ResourceName, slots: tuple[SlotId, ...]) -> None:
         """Slots are given to a container. What comes of it is recorded after what it comes from."""
-        self._granted.update((resource, slot) for slot in slots)
-        if len(self._granted) > GRANTED_MAX:
-            self._granted.clear()
-        self._look_soon()
+        if len(self._granted) < GRANTED_MAX:
+            self._granted.append((resource, slots))
+        if self._look is None:
+            self._look = self._daemon.clock.alarm(LOOK_S, self._ask_holders)
         asking = ASKING.get()
         if asking is not None and asking.later and not asking.resolved:
             asking.resolved = True
             self.stamp.use(asking.now_s)
-            edits, choices, node_env = tuple(asking.edits), tuple(asking.choices), dict(asking.node_env)
-            self._emit(rec.Resolved(asking.number, asking.now_s, edits, choices, node_env))
+            self._emit(partial(resolved_of, asking, tuple(asking.edits), tuple(asking.choices)))
 
     @guarded
     def _answered(self, asking: Asking, answer: Any, failure: RpcError | None) -> None:
         self._waiting -= 1
-        now_s = self._daemon.clock.monotonic()
         known = asking.resolved or not asking.later
-        edits = () if known else tuple(asking.edits)
-        choices = () if known else tuple(asking.choices)
-        node_env = {} if known else dict(asking.node_env)
-        status, message = (failure.status, failure.message) if failure is not None else (Status.OK, "")
-
-        def made() -> rec.Record:
-            content = b"" if failure is not None else encode(answer)
-            return rec.Answered(asking.number, now_s, content, int(status), message, edits, choices, node_env)
-
-        self._emit(made)
+        edits, choices = ((), ()) if known else (tuple(asking.edits), tuple(asking.choices))
+        now_s = self._daemon.clock.monotonic()
+        self._emit(partial(answered_of, asking, now_s, answer, failure, edits, choices))
 
     # --- What a scheduler chose -----------------------------------------------------------------------------------
 

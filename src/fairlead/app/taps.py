@@ -10,21 +10,25 @@ from msgspec import UNSET, UnsetType
 
 from fairlead.engine.allocator import Chosen
 from fairlead.fronts.holders import Holders
-from fairlead.model.edits import Grant
+from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import AskRefused
 from fairlead.model.names import ResourceName, SlotId
 from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource, Slot
 from fairlead.observe import recording as rec
 
+Given = tuple[str, Grant, Edits | Exception]  # a backend, its part of a grant, and what it gave
+
 
 class Asking:
     """A call that is under way, and what it was given."""
 
+    __slots__ = ("choices", "edits", "later", "node_env", "now_s", "number", "resolved", "resource")
+
     def __init__(self, number: int, resource: ResourceName, now_s: float) -> None:
         self.number, self.resource, self.now_s = number, resource, now_s
         self.later = self.resolved = False  # it waits for something; that has come
-        self.edits: list[rec.Edited] = []
+        self.edits: list[Given] = []
         self.choices: list[rec.Choice] = []
         self.node_env: dict[str, str] = {}
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from functools import cache
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -134,6 +135,10 @@ class Asked(Struct, frozen=True, omit_defaults=True, tag="asked"):
     request: bytes
     edits: tuple[Edited, ...] = ()
     later: bool = False
+    answered: bool = False  # at once, and nothing happened in between: what follows is as in `Answered`
+    answer: bytes = b""
+    status: int = 0
+    message: str = ""
 
 
 class Answered(Struct, frozen=True, omit_defaults=True, tag="answered"):
@@ -242,15 +247,21 @@ def plain(value: object) -> object:
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=plain)
-_DECODER: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
-def encode(record: Record) -> bytes:
-    """Compressed: the ids of a request repeat themselves."""
-    return zlib.compress(_ENCODER.encode(record), 1)
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[list[Record]]:
+    """Made when first needed: a daemon only writes."""
+    return msgspec.msgpack.Decoder(list[Record])
 
 
-def decode(content: bytes) -> Record:
+def encode(records: list[Record]) -> bytes:
+    """Compressed, with little memory for it: the ids of a request repeat themselves soon."""
+    packer = zlib.compressobj(level=1, wbits=13, memLevel=6)
+    return packer.compress(_ENCODER.encode(records)) + packer.flush()
+
+
+def decode(content: bytes) -> list[Record]:
     """ValueError for anything but what `encode` makes."""
     unpack = zlib.decompressobj()
     try:
@@ -262,13 +273,14 @@ def decode(content: bytes) -> Record:
     if len(plain) > max(RATIO_FROM_BYTES, RATIO_MAX * len(content)):
         raise ValueError(f"{len(content):,} bytes unpack to {len(plain):,}")
     try:
-        record = _DECODER.decode(plain)
+        records = _decoder().decode(plain)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError(f"it is no record: {error}") from None
-    times_s = (getattr(record, "now_s", 0.0), getattr(record, "clock_s", 0.0))
-    if not all(-TIME_MAX_S <= time_s <= TIME_MAX_S for time_s in times_s):
-        raise ValueError(f"its time makes no sense: {times_s[0]:g}")
-    return record
+    for record in records:
+        times_s = (getattr(record, "now_s", 0.0), getattr(record, "clock_s", 0.0))
+        if not all(-TIME_MAX_S <= time_s <= TIME_MAX_S for time_s in times_s):
+            raise ValueError(f"its time makes no sense: {times_s[0]:g}")
+    return records
 
 
 def digest(frame: bytes) -> Digest:

@@ -1,4 +1,4 @@
-"""The file of a recording: frames of a length, a checksum and a record, appended as they come.
+"""The file of a recording: frames of a length, a checksum and some records, appended as they come.
 
 Written on a thread. Two files at most, FILE and FILE.1, each of half the size that is allowed. A file begins with a
 state: where the newer one is full, the recorder is asked for one, and the file is turned over when it comes. A daemon
@@ -27,7 +27,8 @@ FRAME_MAX_BYTES = 20 * 2**20  # compressed
 FILE_MAX_BYTES = 2**30  # of one file that is read, whoever wrote it
 WAITING_MAX = 8192  # records that wait for the disk
 WEIGHT_MAX = 500_000  # ids in them: an id is some tens of bytes
-BATCH_S = 0.1
+BATCH_S = 0.04
+BATCH_RECORDS, BATCH_WEIGHT = 64, 20_000  # in one frame, about
 DRAIN_S = 2.0
 TURN = 0.4  # of the size that is allowed: here a file is full, and goes on only until a state comes
 _HEAD = struct.Struct("<II")  # length and checksum of a frame
@@ -133,36 +134,58 @@ class RecordingFile:
                 return
 
     def _write_all(self) -> None:
+        """What has gathered goes into few frames: to pack and write each record alone would cost the loop its time."""
         while self._queue:
-            make, weight = self._queue.popleft()
-            self._done_weight += weight
-            try:
-                self._write(make())
-            except OSError as error:
-                self._close()
-                self._leave_out(f"{self._path}: {error.strerror or error}. Nothing is recorded{_cure(error)}")
-            except Exception as error:  # noqa: BLE001 - a record that cannot be written must not end the thread
-                self._leave_out(
-                    f"{self._path}: a record is left out, which is a defect: {type(error).__name__}: {error}"
-                )
+            records, left = list[Record](), BATCH_WEIGHT
+            while self._queue and len(records) < BATCH_RECORDS and left > 0:
+                make, weight = self._queue.popleft()
+                self._done_weight += weight
+                left -= weight
+                record = self._made(make)
+                if isinstance(record, State):
+                    self._put_frame(records)
+                    self._put_frame([record])
+                    records = []
+                elif record is not None:
+                    records.append(record)
+            self._put_frame(records)
+
+    def _made(self, make: Make) -> Record | None:
+        try:
+            return make()
+        except Exception as error:  # noqa: BLE001 - a record that cannot be made must not end the thread
+            self._leave_out(_defect(self._path, error))
+            return None
+
+    def _put_frame(self, records: list[Record]) -> None:
+        if not records:
+            return
+        try:
+            self._write(records)
+        except OSError as error:
+            self._close()
+            self._leave_out(f"{self._path}: {error.strerror or error}. Nothing is recorded{_cure(error)}")
+        except Exception as error:  # noqa: BLE001 - as above
+            self._leave_out(_defect(self._path, error))
 
     def _leave_out(self, problem: str) -> None:
         self._skipping = True
         self.fail(problem)
 
-    def _write(self, record: Record) -> None:
-        if self._skipping and not isinstance(record, State):
-            self._lost += 1
+    def _write(self, records: list[Record]) -> None:
+        is_state = isinstance(records[0], State)
+        if self._skipping and not is_state:
+            self._lost += len(records)
             return
-        content = encode(record)
+        content = encode(records)
         frame = _HEAD.pack(len(content), zlib.crc32(content)) + content
-        if isinstance(record, State):
+        if is_state:
             self._begin(len(frame))
         if self._fd < 0:
             self._leave_out(self.problem)
             return
         if self._size + len(frame) > self._most or len(content) > FRAME_MAX_BYTES:
-            size = f"a record of {len(frame):,} bytes does not fit, with {self._size:,} before it"
+            size = f"{len(frame):,} bytes of records do not fit, with {self._size:,} before them"
             self._leave_out(f"{self._path}: {size}. Give a larger record.maxSize")
             return
         left = memoryview(frame)
@@ -206,6 +229,10 @@ class RecordingFile:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._size = -1, 0
+
+
+def _defect(path: Path, error: Exception) -> str:
+    return f"{path}: records are left out, which is a defect: {type(error).__name__}: {error}"
 
 
 def _lock(fd: int) -> None:
@@ -281,9 +308,9 @@ def read(path: Path, notes: list[str]) -> Iterator[Record]:
                 notes.append(f"{path}: byte {at:,}: {why}. What follows is left out")
                 return
             try:
-                record = decode(content)
+                records = decode(content)
             except ValueError as error:
                 notes.append(f"{path}: byte {at:,}: {error}. What follows is left out")
                 return
             at += _HEAD.size + length
-            yield record
+            yield from records

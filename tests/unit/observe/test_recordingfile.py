@@ -43,6 +43,12 @@ def written(path: Path, max_bytes: int = PLENTY) -> Iterator[RecordingFile]:
         file.close()
 
 
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame for each record."""
+    monkeypatch.setattr(recordingfile, "BATCH_RECORDS", 1)
+
+
 def put(file: RecordingFile, *records: rec.Record) -> None:
     for record in records:
         if isinstance(record, rec.State):
@@ -79,6 +85,15 @@ def test_what_is_put_is_read_back_and_only_its_owner_may_read_it(tmp_path: Path)
     assert read_all(tmp_path / "r") == (records, [])
     assert stat.S_IMODE((tmp_path / "r").stat().st_mode) == 0o600
     assert file.problem == ""
+
+
+def test_records_that_gather_share_a_frame(tmp_path: Path) -> None:
+    records = [asked(number) for number in range(1000)]
+    with written(tmp_path / "r") as file:
+        put(file, state(), *records)
+    assert read_all(tmp_path / "r") == ([state(), *records], [])
+    frames = (tmp_path / "r").read_bytes().count(b"\x78\x01")  # zlib's first bytes
+    assert frames < 50
 
 
 def test_records_before_a_state_are_of_no_use(tmp_path: Path) -> None:
@@ -118,6 +133,7 @@ def test_while_no_state_comes_a_full_file_takes_no_more(tmp_path: Path) -> None:
     assert (tmp_path / "r").stat().st_size <= most // 2
 
 
+@pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("cut", [1, 5, 8, 12, 30])
 def test_a_torn_record_is_left_out_and_the_next_daemon_goes_on_behind_the_last_whole_one(
     cut: int, tmp_path: Path
@@ -137,6 +153,7 @@ def test_a_torn_record_is_left_out_and_the_next_daemon_goes_on_behind_the_last_w
     assert notes == []
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_damaged_record_ends_the_reading_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "r"
     with written(path) as file:
@@ -273,6 +290,7 @@ def test_two_daemons_do_not_write_to_one_file(tmp_path: Path) -> None:
     assert notes == []
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_after_a_record_that_was_left_out_nothing_is_written_until_a_state(tmp_path: Path) -> None:
     def broken() -> rec.Record:
         raise RuntimeError("a defect")
@@ -331,7 +349,7 @@ def frame(content: bytes) -> bytes:
 
 
 def packed(value: object) -> bytes:
-    return frame(zlib.compress(msgspec.msgpack.encode(value)))
+    return frame(zlib.compress(msgspec.msgpack.encode([value])))
 
 
 DEEP = b"\x91" * 100_000 + b"\x90"
@@ -344,8 +362,8 @@ HOSTILE = {
     "a record of wrong types": packed({"type": "state", "version": "one"}),
     "a depth of 100,000": frame(zlib.compress(DEEP)),
     "millions of empty lists": frame(zlib.compress(b"\xdd\x00\x40\x00\x00" + b"\x90" * 2**22)),
-    "a time that is none": frame(rec.encode(rec.Probed("sim", float("nan")))),
-    "a time without end": frame(rec.encode(rec.Held(1e300, ()))),
+    "a time that is none": frame(rec.encode([rec.Probed("sim", float("nan"))])),
+    "a time without end": frame(rec.encode([rec.Held(1e300, ())])),
     "text that is none": frame(zlib.compress(b"\xa5\xff\xff\xff\xff\xff")),
 }
 
@@ -353,7 +371,7 @@ HOSTILE = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_record_ends_the_reading_and_is_named(what: str, tmp_path: Path) -> None:
     path = tmp_path / "r"
-    path.write_bytes(MAGIC + frame(rec.encode(state())) + HOSTILE[what])
+    path.write_bytes(MAGIC + frame(rec.encode([state()])) + HOSTILE[what])
     found, notes = read_all(path)
     assert len(found) == 1
     assert len(notes) == 1
@@ -364,7 +382,7 @@ def test_a_hostile_record_ends_the_reading_and_is_named(what: str, tmp_path: Pat
 def test_no_bytes_make_it_stumble(content: bytes) -> None:
     path = Path(f"/dev/shm/fairlead-test-{os.getpid()}.rec")
     try:
-        path.write_bytes(MAGIC + frame(rec.encode(state())) + content)
+        path.write_bytes(MAGIC + frame(rec.encode([state()])) + content)
         assert len(list(read(path, []))) >= 1
     finally:
         path.unlink()
@@ -376,13 +394,13 @@ def test_no_bytes_make_it_stumble(content: bytes) -> None:
         (b"", "it is no recording"),
         (b"fairlead recording 2\n", "it is no recording"),
         (MAGIC, "it has no state"),
-        (MAGIC + frame(rec.encode(asked(1))), "it has no state"),
-        (MAGIC + frame(rec.encode(state(version=9))), "its version is 9"),
+        (MAGIC + frame(rec.encode([asked(1)])), "it has no state"),
+        (MAGIC + frame(rec.encode([state(version=9)])), "its version is 9"),
         (
-            MAGIC + frame(rec.encode(state(config=CONFIG.replace("/gpu", "/ /")))),
+            MAGIC + frame(rec.encode([state(config=CONFIG.replace("/gpu", "/ /"))])),
             "does not hold here",
         ),
-        (MAGIC + frame(rec.encode(state(config="a: &a [*a]"))), "does not hold here"),
+        (MAGIC + frame(rec.encode([state(config="a: &a [*a]")])), "does not hold here"),
     ],
 )
 def test_a_recording_that_cannot_be_played_says_why(content: bytes, says: str, tmp_path: Path) -> None:
@@ -408,7 +426,7 @@ def test_records_that_contradict_each_other_are_played_all_the_same(tmp_path: Pa
         rec.Held(4.0, ((GPU, SlotId("s"), "not/a/pod/at/all"),)),
     ]
     path = tmp_path / "r"
-    path.write_bytes(MAGIC + b"".join(frame(rec.encode(record)) for record in odd))
+    path.write_bytes(MAGIC + b"".join(frame(rec.encode([record])) for record in odd))
     report = Comparison(path).run()
     assert not report.same
     assert report.records == len(odd)

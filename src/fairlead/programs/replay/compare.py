@@ -101,6 +101,8 @@ class Comparison:
             return
         for player in filter(None, (self._player, self._second)):
             player.take(record)
+        if isinstance(record, rec.Asked) and record.answered:
+            self._answered(answer_in(record))
         if isinstance(record, rec.Settled | rec.HealthSettled):
             self._settled(record.lists)
         elif self._second is not None and self._second.stirred:
@@ -188,6 +190,10 @@ def records(path: Path, notes: list[str]) -> Iterator[rec.Record]:
             yield from read(each, notes)
     except OSError as error:
         raise UsageError(f"{error.filename or path}: {error.strerror or error}") from None
+
+
+def answer_in(asked: rec.Asked) -> rec.Answered:
+    return rec.Answered(asked.number, asked.now_s, asked.answer, asked.status, asked.message)
 
 
 def loaded_of(config: str, source: str, path: Path) -> Loaded:

@@ -13,7 +13,7 @@ from fairlead.fronts.deviceplugin.encoding import DeviceList
 from fairlead.model.errors import FairleadError, UsageError
 from fairlead.model.names import ResourceName, SlotId
 from fairlead.observe import recording as rec
-from fairlead.programs.replay.compare import loaded_of, records
+from fairlead.programs.replay.compare import answer_in, loaded_of, records
 from fairlead.programs.replay.player import ALLOCATE, PREFER, Player
 from fairlead.wire import deviceplugin as dp
 from fairlead.wire.proto import decode
@@ -73,7 +73,10 @@ def decisions(path: Path, wanted: Wanted, notes: list[str]) -> list[Decision]:
             player.configure(loaded_of(record.config, record.source, path))
         elif isinstance(record, rec.Held):
             _name(found, waiting, record.slots)
-        elif isinstance(record, rec.Answered):
+        elif isinstance(record, rec.Answered) or (isinstance(record, rec.Asked) and record.answered):
+            if isinstance(record, rec.Asked):
+                player.take(record)
+                record = answer_in(record)  # noqa: PLW2901 - the second half of it
             played = player.answer(record)
             if played is not None and played[0].method in {ALLOCATE, PREFER}:
                 for decision in _decided(played[0], played[1], record, clock_s, wanted):
