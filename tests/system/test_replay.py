@@ -322,6 +322,7 @@ async def test_neither_options_of_backends_nor_secrets_are_in_a_recording(kubele
     for secret in ("s3cr3t", "token-file-name", "h100x8", "pa55word", "/bin/true"):
         assert secret not in text
     assert (path.stat().st_mode & 0o777) == 0o600
+    assert replay(path).exit_code == 0
 
 
 async def test_a_recording_that_cannot_be_written_is_a_problem_and_the_daemon_serves(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fairlead.config.load import Loaded
 
 ID_BYTES = 40  # of a slot in a list
-LEFT_OUT = ["left-out"]  # in the place of a command
+LEFT_OUT = ["/left-out"]  # in the place of a command
 
 
 class Told(Struct, frozen=True):
