@@ -37,7 +37,7 @@ class RecordedClock:
         return self.now_s
 
     async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError(f"a player does not wait, not even {seconds} s")
+        raise RuntimeError(f"a player does not wait, not even {seconds} s")
 
     def alarm(self, seconds: float, ring: Callable[[], None]) -> Callable[[], object]:
         del seconds, ring
