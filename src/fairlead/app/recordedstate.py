@@ -24,8 +24,6 @@ from fairlead.model.names import DeviceId, ResourceName, SlotId
 from fairlead.model.resource import Resource
 from fairlead.observe import recording as rec
 from fairlead.policy.health import is_well
-from fairlead.wire import deviceplugin as dp
-from fairlead.wire.proto import encode
 from fairlead.wire.rpc import RpcError
 
 if TYPE_CHECKING:
@@ -137,12 +135,12 @@ def itself(record: rec.Record) -> rec.Record:
     return record
 
 
-def asked_of(asking: Asking, method: str, request: Any, edits: Iterable[Given]) -> rec.Record:
+def asked_of(asking: Asking, method: str, request: bytes, edits: Iterable[Given]) -> rec.Record:
     known = () if asking.later else tuple(edited_of(*each) for each in edits)
-    return rec.Asked(asking.number, asking.now_s, asking.resource, method, encode(request), known, later=asking.later)
+    return rec.Asked(asking.number, asking.now_s, asking.resource, method, request, known, later=asking.later)
 
 
-def called_of(asking: Asking, method: str, request: Any, answer: Any, failure: RpcError | None) -> rec.Record:
+def called_of(asking: Asking, method: str, request: bytes, answer: bytes, failure: RpcError | None) -> rec.Record:
     """Question and answer in one: nothing happened in between."""
     status, message = (int(failure.status), failure.message) if failure is not None else (0, "")
     return rec.Asked(
@@ -150,10 +148,10 @@ def called_of(asking: Asking, method: str, request: Any, answer: Any, failure: R
         asking.now_s,
         asking.resource,
         method,
-        encode(request),
+        request,
         tuple(edited_of(*each) for each in asking.edits),
         answered=True,
-        answer=b"" if failure is not None else encode(answer),
+        answer=answer,
         status=status,
         message=message,
     )
@@ -167,16 +165,15 @@ def resolved_of(asking: Asking, edits: Iterable[Given], choices: tuple[rec.Choic
 def answered_of(
     asking: Asking,
     now_s: float,
-    answer: Any,
+    answer: bytes,
     failure: RpcError | None,
     edits: Iterable[Given],
     choices: tuple[rec.Choice, ...],
 ) -> rec.Record:
     status, message = (int(failure.status), failure.message) if failure is not None else (0, "")
-    content = b"" if failure is not None else encode(answer)
     given = tuple(edited_of(*each) for each in edits)
     node_env = {} if asking.resolved else dict(asking.node_env)
-    return rec.Answered(asking.number, now_s, content, status, message, given, choices, node_env)
+    return rec.Answered(asking.number, now_s, answer, status, message, given, choices, node_env)
 
 
 def edited_of(source: str, grant: Grant, edits: Edits | Exception) -> rec.Edited:
@@ -184,17 +181,6 @@ def edited_of(source: str, grant: Grant, edits: Edits | Exception) -> rec.Edited
     if isinstance(edits, Exception):
         return rec.Edited(source, grant.slots, devices, grant.units, None, str(edits), type(edits).__name__)
     return rec.Edited(source, grant.slots, devices, grant.units, edits)
-
-
-def weight_of(request: Any) -> int:
-    """How many ids a request has."""
-    match request:
-        case dp.AllocateRequest():
-            return sum(len(each.device_ids) for each in request.container_requests)
-        case dp.PreferredAllocationRequest():
-            return sum(len(each.available_ids) for each in request.container_requests)
-        case _:
-            return 0
 
 
 def new_holders(

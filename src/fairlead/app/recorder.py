@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from msgspec import UNSET, UnsetType
 
 from fairlead.app.recordedstate import (
+    ID_BYTES,
     Told,
     answered_of,
     asked_of,
@@ -27,7 +28,6 @@ from fairlead.app.recordedstate import (
     opened_of,
     resolved_of,
     state_of,
-    weight_of,
     weight_of_lists,
 )
 from fairlead.app.taps import ASKING, Asking, ChosenTap, HoldersTap, Stamp
@@ -44,6 +44,7 @@ from fairlead.observe import recording as rec
 from fairlead.observe.recordingfile import Make, RecordingFile
 from fairlead.policy.health import Track
 from fairlead.wire import deviceplugin as dp
+from fairlead.wire.proto import encode
 from fairlead.wire.rpc import Call, Method, RpcError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 RETRY_S = 10.0  # after a failure of the disk
 LOOK_S = 3.0  # after a grant
-GRANTED_MAX = 10_000  # grants
+GRANTED_MAX = 10_000  # slots, about
 _NAMES = {
     dp.GET_PREFERRED_ALLOCATION: "GetPreferredAllocation",
     dp.ALLOCATE: "Allocate",
@@ -88,7 +89,7 @@ class Recorder:
         self._within: list[tuple[Make, int]] | None = None  # what happens during a call
         self._noted = ""  # the problem of the file, as last told
         self._waiting = 0  # calls that are not answered yet
-        self._granted: list[tuple[ResourceName, tuple[SlotId, ...]]] = []  # since it was last told who holds what
+        self._granted: set[tuple[ResourceName, SlotId]] = set()  # since it was last told who holds what
         self._look: Callable[[], object] | None = None
         self._looking: asyncio.Future[None] | None = None
         self._tried_s = float("-inf")  # when a state was last given
@@ -237,8 +238,7 @@ class Recorder:
         known = self._daemon.holders.known
         if not isinstance(known, Holdings):
             return
-        granted = {(name, slot) for name, slots in self._granted for slot in slots}
-        self._granted = []
+        granted, self._granted = self._granted, set()
         if granted or known != self._pods:
             before = {} if self._pods is None else self._pods.by_slot
             now_s, slots = self._daemon.clock.monotonic(), known.by_slot
@@ -271,58 +271,56 @@ class Recorder:
 
     def instrument(self, resource: ResourceName, handlers: Handlers) -> Handlers:
         return {
-            method: partial(self._call, resource, method, handler) if method in _NAMES else handler
+            method: partial(self._call, resource, _NAMES[method], handler) if method in _NAMES else handler
             for method, handler in handlers.items()
         }
 
-    def _call(
-        self, resource: ResourceName, method: Method[Any, Any], handler: Callable[..., Any], request: Any, call: Call
-    ) -> Any:
+    def _call(self, resource: ResourceName, method: str, handler: Callable[..., Any], request: Any, call: Call) -> Any:
         """Each microsecond here is one of every Allocate: what can be left to the thread is left to it."""
         file = self._file
         if file.wants_state or file.problem is not self._noted:
             self._offer_state()
         self._calls += 1
         asking = Asking(self._calls, resource, self.stamp.set())
+        body = call.body
         failure: RpcError | None = None
-        answer: Any = None
+        answer: Any = b""
         within: list[tuple[Make, int]] = []
         self._within = within
-        self._waiting += 1
         token = ASKING.set(asking)
         try:
             answer = handler(request, call)
+            if type(answer) is CoroutineType:
+                asking.later = True
+            else:
+                answer = encode(answer)
         except RpcError as error:
             failure = error
-        except BaseException:
-            self._waiting -= 1
-            raise
         finally:
             self._within = None
             ASKING.reset(token)
-        asking.later = isinstance(answer, CoroutineType)
-        name = _NAMES[method]
+        weight = len(body) // ID_BYTES
         if asking.later or within:  # what happened in between has its place between question and answer
-            file.put(partial(asked_of, asking, name, request, tuple(asking.edits)), weight_of(request))
-            for made, weight in within:
-                file.put(made, weight)
+            self._waiting += 1
+            file.put(partial(asked_of, asking, method, body, tuple(asking.edits)), weight)
+            for made, its_weight in within:
+                file.put(made, its_weight)
             if asking.later:
                 asking.edits.clear()
                 return self._later(asking, answer)
             self._answered(asking, answer, failure)
         else:
-            self._waiting -= 1
-            file.put(partial(called_of, asking, name, request, answer, failure), weight_of(request))
+            file.put(partial(called_of, asking, method, body, answer, failure), weight)
         if failure is not None:
             raise failure
         return answer
 
-    async def _later(self, asking: Asking, answer: Awaitable[Any]) -> Any:
+    async def _later(self, asking: Asking, answer: Awaitable[Any]) -> bytes:
         token = ASKING.set(asking)
         try:
-            found = await answer
+            found = encode(await answer)
         except RpcError as error:
-            self._answered(asking, None, error)
+            self._answered(asking, b"", error)
             raise
         except BaseException:
             self._waiting -= 1
@@ -335,20 +333,21 @@ class Recorder:
     def granted(self, resource: ResourceName, slots: tuple[SlotId, ...]) -> None:
         """Slots are given to a container. What comes of it is recorded after what it comes from."""
         if len(self._granted) < GRANTED_MAX:
-            self._granted.append((resource, slots))
+            for slot in slots:
+                self._granted.add((resource, slot))
         if self._look is None:
             self._look = self._daemon.clock.alarm(LOOK_S, self._ask_holders)
         asking = ASKING.get()
         if asking is not None and asking.later and not asking.resolved:
             asking.resolved = True
             self.stamp.use(asking.now_s)
-            self._emit(partial(resolved_of, asking, tuple(asking.edits), tuple(asking.choices)))
+            self._emit(partial(resolved_of, asking, tuple(asking.edits), asking.choices))
 
     @guarded
-    def _answered(self, asking: Asking, answer: Any, failure: RpcError | None) -> None:
+    def _answered(self, asking: Asking, answer: bytes, failure: RpcError | None) -> None:
         self._waiting -= 1
         known = asking.resolved or not asking.later
-        edits, choices = ((), ()) if known else (tuple(asking.edits), tuple(asking.choices))
+        edits, choices = ((), ()) if known else (tuple(asking.edits), asking.choices)
         now_s = self._daemon.clock.monotonic()
         self._emit(partial(answered_of, asking, now_s, answer, failure, edits, choices))
 
@@ -359,5 +358,5 @@ class Recorder:
 
     def node_env(self, env: Mapping[str, str]) -> Mapping[str, str]:
         if (asking := ASKING.get()) is not None:
-            asking.node_env = dict(env)
+            asking.node_env = {**env}
         return env

@@ -17,6 +17,7 @@ from fairlead.model.ports import Clock
 from fairlead.model.resource import Resource, Slot
 from fairlead.observe import recording as rec
 
+_NO_ENV: Mapping[str, str] = {}
 Given = tuple[str, Grant, Edits | Exception]  # a backend, its part of a grant, and what it gave
 
 
@@ -29,8 +30,8 @@ class Asking:
         self.number, self.resource, self.now_s = number, resource, now_s
         self.later = self.resolved = False  # it waits for something; that has come
         self.edits: list[Given] = []
-        self.choices: list[rec.Choice] = []
-        self.node_env: dict[str, str] = {}
+        self.choices: tuple[rec.Choice, ...] = ()
+        self.node_env: Mapping[str, str] = _NO_ENV
 
 
 ASKING: ContextVar[Asking | None] = ContextVar("asking", default=None)
@@ -140,7 +141,7 @@ class ChosenTap:
 
 def _note(choice: rec.Choice) -> None:
     if (asking := ASKING.get()) is not None:
-        asking.choices.append(choice)
+        asking.choices += (choice,)
 
 
 def _refusal(error: AskRefused) -> rec.Choice:

@@ -50,6 +50,7 @@ class RecordingFile:
         self._queue: deque[tuple[Make, int]] = deque()
         self._put_weight = self._done_weight = 0  # each is counted by one thread only
         self._stirred, self._hurry = threading.Event(), threading.Event()
+        self._stirring = False  # the thread has been told that there are records
         self._stopping = self._released = False
         self._thread: threading.Thread | None = None
         self._skipping = False  # the thread has left a record out, and waits for a state
@@ -60,15 +61,27 @@ class RecordingFile:
         """Returns at once, and never raises. `weight`: of ids that are kept until it is written."""
         if self.broken or self._released:
             self._lost += 1
-        else:
-            self._append(make, weight)
+            return
+        waiting = self._put_weight - self._done_weight
+        if len(self._queue) >= WAITING_MAX or waiting > WEIGHT_MAX:
+            self.fail(f"{self._path}: the disk is too slow, and records are left out. Look at the disk")
+            return
+        if self._thread is None and not self._start():
+            return
+        self._put_weight += weight
+        self._queue.append((make, weight))
+        if waiting + weight > WEIGHT_MAX // 4:
+            self._hurry.set()
+        if not self._stirring:
+            self._stirring = True
+            self._stirred.set()
 
     def put_state(self, make: MakeState) -> None:
         if self._released:
             return
         lost, self._lost = self._lost, 0
         self.wants_state = self.broken = False
-        self._append(lambda: make(lost), 0)
+        self.put(lambda: make(lost))
 
     @property
     def has_room(self) -> bool:
@@ -94,24 +107,15 @@ class RecordingFile:
             thread.join(DRAIN_S)
             self._stopping = False
 
-    def _append(self, make: Make, weight: int) -> None:
-        if len(self._queue) >= WAITING_MAX or self._put_weight - self._done_weight > WEIGHT_MAX:
-            self.fail(f"{self._path}: the disk is too slow, and records are left out. Look at the disk")
-            return
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name="fairlead-recorder", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:  # no more threads
-                self.fail(f"{self._path}: {error}. Nothing is recorded: raise the limit of processes")
-                return
-            self._thread = thread
-        self._put_weight += weight
-        self._queue.append((make, weight))
-        if self._put_weight - self._done_weight > WEIGHT_MAX // 4:
-            self._hurry.set()
-        if not self._stirred.is_set():
-            self._stirred.set()
+    def _start(self) -> bool:
+        thread = threading.Thread(target=self._work, name="fairlead-recorder", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads
+            self.fail(f"{self._path}: {error}. Nothing is recorded: raise the limit of processes")
+            return False
+        self._thread, self._stirring = thread, False
+        return True
 
     def fail(self, problem: str) -> None:
         """Records are missing from here on, until a state comes."""
@@ -127,6 +131,7 @@ class RecordingFile:
             self._hurry.wait(BATCH_S)
             self._hurry.clear()
             self._stirred.clear()
+            self._stirring = False  # what was put before this is written below; what comes after it stirs again
             stopping = self._stopping
             self._write_all()
             if stopping:

@@ -58,6 +58,7 @@ class Peer(Struct, eq=False):
 
 
 class Call(Struct, eq=False):
-    """What a handler may want to know of the call it serves."""
+    """What a handler may want to know of the call it serves. One value for all calls of a connection."""
 
     peer: Peer
+    body: bytes = b""  # of the request, until the handler returns or first waits

@@ -208,15 +208,20 @@ class ServerProtocol(Http2Protocol):
         except DecodeError as error:
             self._fail(active, Status.INTERNAL, f"the request does not decode: {error}")
             return
+        call = self._call
+        call.body = body
         try:
-            result = handler(request, self._call)
+            result = handler(request, call)
             if method.streaming:
                 self._spawn(active, self._answer_stream, result)
                 return
-            if type(result) is not method.response and isinstance(result, Awaitable):
+            if type(result) is bytes:
+                payload = result
+            elif type(result) is not method.response and isinstance(result, Awaitable):
                 self._spawn(active, self._answer_unary, result)
                 return
-            payload = result if type(result) is bytes else encode(result)
+            else:
+                payload = encode(result)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything; the caller gets a status, never a traceback
             self._fail_with(active, error)
             return
