@@ -25,6 +25,8 @@ from fairlead.observe import recording as rec
 from fairlead.observe import recordingfile
 from fairlead.observe.recordingfile import MAGIC, files_of, read
 from fairlead.testing import Kubelet
+from fairlead.wire import deviceplugin as dp
+from fairlead.wire.proto import decode, encode
 
 SHARE = "nvidia.com/gpu.shared"
 TWO_FORMS = """
@@ -100,6 +102,28 @@ async def test_a_node_is_played_again_byte_for_byte(kubelet: Kubelet, kubelet_ro
     assert report["calls"] >= 10
     assert report["lists"] >= 4
     assert report["differences"] == []
+    assert (report["registered"], report["refused"]) == (3, 0)  # at the start, after the kubelet's restart and ours
+    framed = [record for each in files_of(path) for record in read(each, []) if isinstance(record, rec.Framed)]
+    assert {one.method for one in framed} == {rec.REGISTER, "GetDevicePluginOptions"}
+    options = {one.answer for one in framed if one.method != rec.REGISTER}
+    sent = {decode(dp.RegisterRequest, one.request) for one in framed if one.method == rec.REGISTER}
+    assert {(each.resource_name, encode(each.options)) for each in sent} == {(GPU, answer) for answer in options}
+
+
+async def test_a_registration_that_the_kubelet_refuses_is_recorded_with_its_reason(
+    kubelet: Kubelet, kubelet_root: Path
+) -> None:
+    reasons = ["not today", ""]
+
+    async def refuse_once(_request: object) -> None:
+        kubelet.faults.refuse_register = reasons.pop(0)
+
+    kubelet.callbacks.on_register = refuse_once
+    async with recorded(kubelet, kubelet_root) as (_node, path):
+        pass
+    assert "registered 1 times, refused 1 times" in replay(path).output
+    framed = [record for each in files_of(path) for record in read(each, []) if isinstance(record, rec.Framed)]
+    assert ["not today" in one.problem for one in framed if one.method == rec.REGISTER] == [True, False]
 
 
 async def test_a_recording_that_was_changed_is_found_out(kubelet: Kubelet, kubelet_root: Path) -> None:

@@ -270,10 +270,25 @@ class Recorder:
     # --- The kubelet's calls --------------------------------------------------------------------------------------
 
     def instrument(self, resource: ResourceName, handlers: Handlers) -> Handlers:
-        return {
+        calls = {
             method: partial(self._call, resource, _NAMES[method], handler) if method in _NAMES else handler
             for method, handler in handlers.items()
         }
+        return {**calls, dp.GET_OPTIONS: partial(self._options, resource, handlers[dp.GET_OPTIONS])}
+
+    def _options(self, resource: ResourceName, handler: Callable[..., Any], request: Any, call: Call) -> bytes:
+        answer = encode(handler(request, call))
+        self._framed(resource, "GetDevicePluginOptions", call.body, answer)
+        return answer
+
+    def registered(self, request: dp.RegisterRequest, problem: str) -> None:
+        self._framed(ResourceName(request.resource_name), rec.REGISTER, encode(request), problem=problem)
+
+    @guarded
+    def _framed(
+        self, resource: ResourceName, method: str, request: bytes, answer: bytes = b"", problem: str = ""
+    ) -> None:
+        self._emit(rec.Framed(self._daemon.clock.monotonic(), resource, method, request, answer, problem))
 
     def _call(self, resource: ResourceName, method: str, handler: Callable[..., Any], request: Any, call: Call) -> Any:
         """Each microsecond here is one of every Allocate: what can be left to the thread is left to it."""

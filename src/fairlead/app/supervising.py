@@ -60,5 +60,6 @@ def make_supervisor(daemon: Daemon, granted: Callable[[Resource, Grant], None], 
             description=daemon.description,
             socket_name=partial(socket_name, template=template),
             instrument=instrument,
+            registered=recorder.registered if recorder is not None else lambda _request, _problem: None,
         ),
     )

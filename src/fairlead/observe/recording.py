@@ -26,6 +26,7 @@ from fairlead.model.resource import Slot
 from fairlead.policy.health import Track
 
 VERSION = 1
+REGISTER = "Register"
 RECORD_MAX_BYTES = 24 * 2**20  # unpacked: a request is 16 MiB at most
 RATIO_MAX, RATIO_FROM_BYTES = 200, 2**20  # of the unpacked size; ids repeat themselves, but not so often
 TIME_MAX_S = 1e10  # of a clock: the year 2286
@@ -152,6 +153,17 @@ class Answered(Struct, frozen=True, omit_defaults=True, tag="answered"):
     node_env: dict[str, str] = {}
 
 
+class Framed(Struct, frozen=True, omit_defaults=True, tag="framed"):
+    """A call that grants nothing: Register, which the daemon makes, and what the kubelet asks about options."""
+
+    now_s: float
+    resource: ResourceName
+    method: str
+    request: bytes = b""
+    answer: bytes = b""
+    problem: str = ""  # why the kubelet refused it, or did not answer
+
+
 class Resolved(Struct, frozen=True, omit_defaults=True, tag="resolved"):
     """What a call had to wait for has come, and it grants now. Its answer follows."""
 
@@ -229,6 +241,7 @@ Record = (
     | Settled
     | HealthSettled
     | Asked
+    | Framed
     | Resolved
     | Answered
     | Held

@@ -54,6 +54,7 @@ class EndpointContext(Struct, frozen=True):
     jitter: Callable[[], float] = lambda: os.urandom(1)[0] / 255  # `random` would load OpenSSL for it
     socket_name: Callable[[ResourceName], str] = socket_name
     instrument: Callable[[ResourceName, Handlers], Handlers] = lambda _name, handlers: handlers  # may time, or record
+    registered: Callable[[dp.RegisterRequest, str], None] = lambda _request, _problem: None  # or why it was not
 
 
 def record_shortage(record: Record, socket: Path, reason: str) -> None:
@@ -288,16 +289,11 @@ class Endpoint:
             return  # the plugin watcher calls us: see _watched_handlers
         while await self._must_wait():
             await self._context.clock.sleep(LOOK_AGAIN_S)
+        request = self._request(serving.service)
         self._called = identity(kubelet)  # before connecting: one that takes its place in between is another kubelet
         try:
             channel = await Channel.connect(str(kubelet), timeout_s=CONNECT_DEADLINE_S)
             try:
-                request = dp.RegisterRequest(
-                    version=dp.VERSION,
-                    endpoint=self.socket.name,
-                    resource_name=self.name,
-                    options=serving.service.options(),
-                )
                 serving.caller.registering(channel.peer.pid)
                 await channel.unary(dp.REGISTER, request, timeout_s=REGISTER_DEADLINE_S)
             finally:
@@ -309,10 +305,16 @@ class Endpoint:
             answer = lc.RegisterFailed(f"registering failed: {type(error).__name__}: {error}")
         else:
             answer = lc.Registered()
+        self._context.registered(request, answer.reason if isinstance(answer, lc.RegisterFailed) else "")
         mine = asyncio.current_task()
         if isinstance(answer, lc.RegisterFailed) and self._register is mine:
             self._called = None
         self._post(answer, lambda: self._register is mine)
+
+    def _request(self, service: Service) -> dp.RegisterRequest:
+        return dp.RegisterRequest(
+            version=dp.VERSION, endpoint=self.socket.name, resource_name=self.name, options=service.options()
+        )
 
     async def _must_wait(self) -> bool:
         """Whether a backend says that it is not yet time for the kubelet to know us."""
@@ -339,10 +341,10 @@ class Endpoint:
 
         def notified(status: pr.RegistrationStatus, _call: Call) -> pr.RegistrationStatusResponse:
             caller.registered()
-            if status.plugin_registered:
-                self._post(lc.Registered())
-            else:
-                self._post(lc.RegisterFailed(status.error or "the kubelet did not say why"))
+            problem = "" if status.plugin_registered else status.error or "the kubelet did not say why"
+            if self._serving is not None:
+                self._context.registered(self._request(self._serving.service), problem)
+            self._post(lc.RegisterFailed(problem) if problem else lc.Registered())
             return pr.RegistrationStatusResponse()
 
         return {pr.GET_INFO: info, pr.NOTIFY_REGISTRATION_STATUS: notified}

@@ -41,6 +41,8 @@ class Report(Struct, frozen=True, kw_only=True):
     lists: int
     calls: int
     not_replayed: int
+    registered: int  # with the kubelet
+    refused: int  # registrations
     same: bool
     config: str  # the other configuration; empty: the recorded one
     differences: tuple[Difference, ...]
@@ -56,6 +58,7 @@ class Comparison:
         self.notes: list[str] = []
         self.differences: list[Difference] = []
         self._untold = self._lists = self._calls = self._acted = self._records = 0
+        self._registered = self._refused = 0
         self._clock_s = self._began_s = self._ended_s = 0.0
         self._program = ""
         self._player: Player | None = None
@@ -78,6 +81,8 @@ class Comparison:
             lists=self._lists,
             calls=self._calls,
             not_replayed=self._acted,
+            registered=self._registered,
+            refused=self._refused,
             same=not self.differences,
             config=self._other.source if self._other is not None else "",
             differences=tuple(self.differences),
@@ -98,6 +103,10 @@ class Comparison:
             return
         if isinstance(record, rec.Answered):
             self._answered(record)
+            return
+        if isinstance(record, rec.Framed):
+            self._registered += record.method == rec.REGISTER and not record.problem
+            self._refused += record.method == rec.REGISTER and bool(record.problem)
             return
         for player in filter(None, (self._player, self._second)):
             player.take(record)
