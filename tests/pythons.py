@@ -18,8 +18,8 @@ from tests.run import ROOT
 
 PINS = ROOT / "requirements" / "constraints.txt"
 PROJECT = ROOT / "pyproject.toml"
-# Of each property. The first Python plays as many as `make test`: CI's own run is traced, and plays fewer. The others show
-# what they do otherwise; that needs few.
+# Of each property. The first Python plays as many as `make test`: CI's own run is traced, and plays fewer. The others
+# show what they do otherwise, which needs few.
 FIRST_EXAMPLES, EXAMPLES = "100", "20"
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 
