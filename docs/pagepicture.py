@@ -6,17 +6,23 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import struct
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 from tests.browser.provision import browser
 
 from fairlead.app.daemon import Daemon
+from fairlead.app.page import FILES
 from fairlead.app.questions import itself
 from fairlead.config.load import parse
 from fairlead.testing import Kubelet
 
+TARGET = Path(__file__).with_name("page.png")
+KEYWORD = b"Source"  # of the text in the picture that names the files of the page it was taken of
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 CONFIG = """
 backends: [{{kind: sim, fleet: h100x8}}]
@@ -28,6 +34,21 @@ status: {{socket: ""}}
 http: {{listen: "127.0.0.1:0"}}
 """
 PODS = (("train-llama", GPU, 2), ("inference-0", GPU, 1), ("notebook-1", SHARED, 1), ("notebook-2", SHARED, 1))
+
+
+def digest() -> bytes:
+    """Of the files of the page, by name: a picture of others is out of date."""
+    files = sorted(path for path in FILES.iterdir() if path.is_file())
+    whole = b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)
+    return hashlib.sha256(whole).hexdigest().encode()
+
+
+def mark(png: bytes) -> bytes:
+    """With a text before its last part, as PNG has it: length, type, content, check sum."""
+    body = b"tEXt" + KEYWORD + b"\0" + digest()
+    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    end = png.rindex(b"IEND") - 4
+    return png[:end] + chunk + png[end:]
 
 
 async def take(page: Any, root: Path) -> None:
@@ -45,7 +66,7 @@ async def take(page: Any, root: Path) -> None:
         await page.fill("#count", "2")
         await page.click("#ask button")
         await page.locator(".tile.picked").first.wait_for()
-        await page.screenshot(path=Path(__file__).with_name("page.png"), full_page=True)
+        TARGET.write_bytes(mark(await page.screenshot(full_page=True)))
         daemon.stop()
         await running
 

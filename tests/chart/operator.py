@@ -39,7 +39,8 @@ def _kind(name: str, spec: Mapping[str, Schema]) -> Schema:
 _SELECTOR = _closed({"matchLabels": {**LABELS, "minProperties": 1}})
 # `port` is a name here, never a number.
 _ENDPOINT = _closed({"port": TEXT, "path": TEXT, "interval": DURATION, "honorLabels": {"type": "boolean"}})
-_RULE = _closed({"alert": TEXT, "expr": TEXT, "for": DURATION, "labels": LABELS, "annotations": LABELS}, "for")
+_ALERT = _closed({"alert": TEXT, "expr": TEXT, "for": DURATION, "labels": LABELS, "annotations": LABELS}, "for")
+_RULE = {"oneOf": [_ALERT, _closed({"record": TEXT, "expr": TEXT})]}
 SCHEMAS: Mapping[str, Schema] = {
     "PodMonitor": _kind("PodMonitor", {"selector": _SELECTOR, "podMetricsEndpoints": _list(_ENDPOINT)}),
     "ServiceMonitor": _kind("ServiceMonitor", {"selector": _SELECTOR, "endpoints": _list(_ENDPOINT)}),

@@ -1,7 +1,8 @@
 """Writes what is made of the chart: `python -m tests.chart.render`.
 
 values.yaml is made of the schema, the files with keys, rights and the scheduler's configuration of the schema and the
-code, and deploy/manifests of the chart itself, with helm. Owns their shape; tests hold the files to what is made here.
+code, and deploy/manifests and the table of docs/guide/security.md of the chart itself, with helm. Owns their shape;
+tests hold the files to what is made here.
 """
 
 from __future__ import annotations
@@ -168,6 +169,9 @@ def main() -> int:
     MANIFESTS.mkdir(exist_ok=True)
     for release in RELEASES:
         (MANIFESTS / f"{release}.yaml").write_text(manifest(release))
+    from tests.chart import privileges  # here: it needs the releases of this module
+
+    privileges.PAGE.write_text(privileges.page(skip=False))
     return 0
 
 

@@ -26,7 +26,8 @@ from fairlead.cli.say import say
 from fairlead.cluster.errors import NoAccess
 from fairlead.cluster.kubeconfig import read_kubeconfig
 
-NO_SUCH_PLACE = "/dev/null/nowhere"  # a daemon whose configuration is good ends there, with 3
+NOWHERE = "/dev/null/nowhere"  # a daemon whose configuration is good ends there, with 3
+PARTS = 4  # of the longest test, for as many workers
 
 
 class Way(Struct, frozen=True):
@@ -37,6 +38,7 @@ class Way(Struct, frozen=True):
     refused: int  # the code for a file that cannot be used
     fine: tuple[int, ...] = (0,)  # the codes for one that can
     lenient: bool = False  # reads over more than others
+    parts: range = range(PARTS)  # of the long form
 
 
 def _fleet(path: str) -> int | str | None:
@@ -59,11 +61,11 @@ def _main(*args: str) -> int | str | None:
     return None
 
 
-PARTS = 4  # of the longest test, for as many workers
 WAYS = {
+    # What `plan` and `run` read is read as `validate` does; of what comes after it, each plays one half.
     "validate": Way(OURS, lambda path: _main("validate", "--config", path), 2),
-    "plan": Way(OURS, lambda path: _main("plan", "--config", path), 2, (0, 1, 4)),
-    "run": Way(OURS, lambda path: run({"--config": path, "--plugin-dir": NO_SUCH_PLACE}), 2, (3,)),
+    "plan": Way(OURS, lambda path: _main("plan", "--config", path), 2, (0, 1, 4), parts=range(0, PARTS, 2)),
+    "run": Way(OURS, lambda path: run({"--config": path, "--plugin-dir": NOWHERE}), 2, (3,), parts=range(1, PARTS, 2)),
     "fleet": Way(FLEET, _fleet, 2, (0, 1)),
     "nvidia": Way(NVIDIA, lambda path: dialect.main("nvidia", [f"--config-file={path}", "--print-config"]), 1),
     "nvidia lenient": Way(
@@ -178,7 +180,6 @@ def _spoiled(name: str, place: Path, chosen: range) -> Iterator[tuple[str, list[
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("name", [*WAYS])
+@pytest.mark.parametrize(("name", "part"), [(name, part) for name, way in WAYS.items() for part in way.parts])
 def test_every_bad_value_in_every_place(name: str, part: int, place: Path) -> None:
     assert not dict(_spoiled(name, place, range(part, len(VALUES), PARTS)))

@@ -96,6 +96,16 @@ CASES: dict[str, Case] = {
         20,
         {**NODE, "backend": "sim"},
     ),
+    "FairleadProbesStale": Case(
+        {
+            series("fairlead_probe_interval_seconds"): "20x60",
+            series("fairlead_backend_probe_timestamp_seconds", backend="sim"): "0+60x9 540x29 2400+60x20",
+            # Another backend of the same daemon goes on.
+            series("fairlead_backend_probe_timestamp_seconds", backend="other"): "0+60x60",
+        },
+        18,
+        {**NODE, "backend": "sim"},
+    ),
     "FairleadBackendProblem": Case(
         gauge("fairlead_backend_problem", 0, 1, backend="sim"), 21, {**NODE, "backend": "sim"}
     ),

@@ -40,8 +40,17 @@ _WORDS = frozenset(
 
 def rules() -> dict[str, dict[str, Any]]:
     """By the name of the alert."""
-    made = yaml.safe_load(RULES.read_text())
-    return {rule["alert"]: rule for group in made["groups"] for rule in group["rules"]}
+    return {rule["alert"]: rule for rule in _all_rules() if "alert" in rule}
+
+
+def totals() -> dict[str, dict[str, Any]]:
+    """By the name of the series that is recorded."""
+    return {rule["record"]: rule for rule in _all_rules() if "record" in rule}
+
+
+def _all_rules() -> Iterator[dict[str, Any]]:
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        yield from group["rules"]
 
 
 def dashboard() -> dict[str, Any]:

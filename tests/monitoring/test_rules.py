@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from fairlead.policy.offering.stall import MAX_STALL_S
 from tests.docs.blocks import ROOT
 from tests.monitoring.cases import CASES, PRESENCE, UP
-from tests.monitoring.promql import RULES, known_metrics, metrics_of, rules, run
+from tests.monitoring.play import play
+from tests.monitoring.promql import RULES, known_metrics, metrics_of, rules, run, totals
 from tests.monitoring.provision import find_or_skip
 
 ALERTS = sorted(rules())
@@ -54,7 +53,7 @@ def test_a_list_stalls_the_kubelet_where_the_daemon_says_so_too():
 
 @pytest.mark.monitoring
 def test_promtool_takes_the_rules():
-    assert f"{len(ALERTS)} rules found" in run(find_or_skip().promtool, "check", "rules", str(RULES))
+    assert f"{len(ALERTS) + len(totals())} rules found" in run(find_or_skip().promtool, "check", "rules", str(RULES))
 
 
 @pytest.mark.monitoring
@@ -80,21 +79,3 @@ def test_a_story_that_goes_otherwise_is_noticed(tmp_path: Path):
     case = CASES["FairleadSlotsHeldTwice"]
     with pytest.raises(AssertionError, match="FAILED"):
         play(tmp_path, case.series, [{"expr": "ALERTS", "eval_time": f"{case.fires}m", "exp_samples": []}])
-
-
-def play(directory: Path, series: dict[str, str], tests: list[dict[str, Any]]) -> None:
-    """By `promtool test rules`, a sample and an evaluation a minute."""
-    made = {
-        "rule_files": [str(RULES)],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "promql_expr_test": tests,
-            }
-        ],
-    }
-    file = directory / "stories.yaml"
-    file.write_text(yaml.safe_dump(made))
-    run(find_or_skip().promtool, "test", "rules", str(file))

@@ -97,6 +97,26 @@
 {{- $on | uniq | sortAlpha | toJson }}
 {{- end }}
 
+{{/* Every program that runs, with its features that speak to the API server, as JSON: by component. */}}
+{{- define "fairlead.programs" -}}
+{{- $v := .Values }}
+{{- $nvidia := eq $v.dialect "nvidia" }}
+{{- $managed := and $nvidia (ne (include "fairlead.configMap" .) "") }}
+{{- $follows := $managed | ternary (list "config-manager") list }}
+{{- $programs := dict }}
+{{- if $v.devicePlugin.enabled }}{{ $_ := set $programs "plugin" (include "fairlead.features" . | fromJsonArray) }}{{ end }}
+{{- if and $v.gfd.enabled $nvidia }}{{ $_ := set $programs "gfd" (concat (list ($v.gfd.toNode | ternary "gfd.toNode" "gfd")) $follows) }}{{ end }}
+{{- if and $v.devicePlugin.enabled (include "fairlead.possible" . | fromJson).mps }}{{ $_ := set $programs "mps" $follows }}{{ end }}
+{{- if and $v.amd.labeller.enabled (eq $v.dialect "amd") }}{{ $_ := set $programs "amd-labeller" (list "amd.labeller") }}{{ end }}
+{{- if $v.extender.enabled }}{{ $_ := set $programs "extender" (include "fairlead.extenderFeatures" . | fromJsonArray) }}{{ end }}
+{{- toJson $programs }}
+{{- end }}
+
+{{/* Features whose objects are in one namespace, as JSON: the namespace of each. */}}
+{{- define "fairlead.near" -}}
+{{- dict "gfd" (include "fairlead.namespace" .) "extender.unhealthyConfigMaps" "kube-system" | toJson }}
+{{- end }}
+
 {{/* The rules of some features, each resource once: (list $ features). */}}
 {{- define "fairlead.rules" -}}
 {{- $known := (index . 0).Files.Get "files/rights.yaml" | fromYaml }}

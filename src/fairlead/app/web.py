@@ -26,7 +26,7 @@ from fairlead.model.errors import HostError
 from fairlead.model.holdings import Holdings, Unknown
 from fairlead.model.names import DeviceId, ResourceName
 from fairlead.observe.exposition import TYPE
-from fairlead.observe.http import HttpServer, Reply, Request, is_loopback, listen
+from fairlead.observe.http import HttpServer, Reply, Request, Route, is_loopback, listen
 from fairlead.observe.metrics import render
 from fairlead.observe.process import read_process
 from fairlead.observe.totals import Own, Totals
@@ -72,6 +72,16 @@ class Web:
             for method, handler in handlers.items()
         }
 
+    def routes(self) -> Mapping[str, Route]:
+        return {
+            "/health": self._healthz,  # as squat's plugin has it
+            "/healthz": self._healthz,
+            "/metrics": self._metrics,
+            "/readyz": self._readyz,
+            "/startupz": self._startupz,
+            **(self._shown.routes() if self._config.page else {}),
+        }
+
     async def run(self) -> None:
         """Until cancelled."""
         daemon, config = self._daemon, self._config
@@ -86,14 +96,7 @@ class Web:
                     continue
                 server = HttpServer(
                     listening,
-                    {
-                        "/health": self._healthz,  # as squat's plugin has it
-                        "/healthz": self._healthz,
-                        "/metrics": self._metrics,
-                        "/readyz": self._readyz,
-                        "/startupz": self._startupz,
-                        **(self._shown.routes() if config.page else {}),
-                    },
+                    self.routes(),
                     frozenset(host.lower() for host in config.hosts),
                     on_shortage=lambda reason: daemon.problems.note("http-descriptors", reason and f"http: {reason}"),
                     on_error=self._on_error,
@@ -198,6 +201,7 @@ class Web:
     def _own(self) -> Own:
         daemon = self._daemon
         endpoints = daemon.supervisor.endpoints.values()
+        health = daemon.loaded.config.health
         return Own(
             registrations={
                 (each.name, signal.value): each.registrations.get(signal, 0)
@@ -206,6 +210,8 @@ class Web:
             },
             refused=tuple(daemon.supervisor.refused),
             scan_interval_s=daemon.loaded.config.scan.interval,
+            probe_interval_s=max(health.probe_interval, health.rest_interval),
+            probed_s={each.name: each.probed_s for each in daemon.engine.sources.live.values() if each.probed},
             api_server_answers=daemon.cluster.answers if daemon.cluster is not None else None,
             differences=daemon.auditor.counts() if daemon.auditor is not None else None,
             node=daemon.loaded.config.cluster.node or environment().get("NODE_NAME", ""),

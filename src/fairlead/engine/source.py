@@ -81,6 +81,7 @@ class Source:
         self.findings: Findings = before.findings if before else remembered or Findings()
         self.remembered: bool = before.remembered if before else remembered is not None  # no scan has confirmed them
         self.scanned_s: float | None = None  # the last scan that worked
+        self.probed_s: float | None = None  # the last round of probes with a verdict on a device
         self.tempo = tempo  # may be changed while it runs
         self._clock = clock
         self._record = Quota(name, clock, record).record
@@ -276,6 +277,8 @@ class Source:
                     self._heed(device, verdict)
 
             await self._prober.ask(devices, self.tempo.probe_deadline_s, heed)
+            if not devices or any(device.id not in self._unprobed for device in devices):
+                self.probed_s = self._clock.now()
             if self._tap is not None:
                 self._tap.probed(self, self._clock.monotonic(), self._unprobed)
         if self._resets is not None and (ill := [d for d in devices if self._waits_for_reset(d.id)]):
@@ -383,13 +386,8 @@ class Source:
         if judged.condition != track.condition:
             cause = judged.condition.cause
             until = {"until": "a reset is seen"} if cause and cause.cured_by and judged.causes else {}
-            self._record(
-                judged.condition.health.value,
-                device=device,
-                was=track.condition.health.value,
-                cause=str(cause or ""),
-                **until,
-            )
+            was, is_now = track.condition.health.value, judged.condition.health.value
+            self._record(is_now, device=device, was=was, cause=str(cause or ""), **until)
             self._on_health()
         # After the report: the list that tells of a fault does not wait for the probes that follow it.
         if judged is not track and not health.is_well(judged):

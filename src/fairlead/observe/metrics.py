@@ -106,6 +106,17 @@ def _render_devices(page: Exposition, status: Status, now: Snapshot, own: Own) -
     )
     page.gauge("fairlead_scan_interval_seconds", "Time between two scans of a backend.", own.scan_interval_s)
     page.family(
+        "fairlead_backend_probe_timestamp_seconds",
+        "gauge",
+        "When probes of a backend last had a verdict on a device. 0: never. Left out where devices cannot be asked.",
+        [([("backend", name)], probed_s or 0) for name, probed_s in own.probed_s.items()],
+    )
+    page.gauge(
+        "fairlead_probe_interval_seconds",
+        "The longest time between two rounds of probes of a backend.",
+        own.probe_interval_s,
+    )
+    page.family(
         "fairlead_backend_problem",
         "gauge",
         "Whether the last scan of a backend failed. Its devices are those of the scan before.",

@@ -102,6 +102,8 @@ class Own(Struct, frozen=True, kw_only=True):
     usage: Mapping[DeviceId, Usage] = {}  # how busy devices are, where it is wanted and known
     refused: tuple[str, ...] = ()  # resources whose list is too large for the kubelet
     scan_interval_s: float = 60.0
+    probe_interval_s: float = 5.0  # the longest time between two rounds
+    probed_s: Mapping[str, float | None] = {}  # by backend whose devices can be asked; None: not yet
     api_server_answers: bool | None = None  # None: it was not asked
     differences: Mapping[str, int] | None = None  # of the last audit, by kind; None: there was none
     node: str = ""  # the name of this node in the cluster, where it is known
