@@ -140,18 +140,18 @@ DIFFERENCES: Differences = {
         (Place("070", {"runs on": True, "exit": 0}),),
     ),
     "unit-grows": Difference(
-        "Where the list would be too long for the kubelet the unit is doubled until it fits, and the journal says so; "
-        "theirs sends it, and the node has no GPU memory.",
+        "Where the list would be too long for the kubelet the unit is doubled until the list fits and the kubelet can "
+        "bear it, and the journal says so; theirs sends it, and the node has no GPU memory.",
         (
             Place(
                 "080",
                 {
                     "list": None,
-                    "list count": 81920,
-                    "list bytes": 2517300,
-                    "list ids": "1167bd6e9a3ce6617a651da9f5ca2f1e96092251ba00a1fefd94aea967c5cfb6",
-                    "list health": {"Healthy": 81920},
-                    "list topology": {"none": 81920},
+                    "list count": 1280,
+                    "list bytes": 36900,
+                    "list ids": "a6781c494573f29a64ea2c70415ef4fea9fca123fd030ba5380ac4ca407d98c9",
+                    "list health": {"Healthy": 1280},
+                    "list topology": {"none": 1280},
                 },
             ),
         ),

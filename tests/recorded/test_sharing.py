@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fairlead.backends.nvidia import library
 from fairlead.backends.nvidia.nvml import Nvml
 from tests.recorded import differences_doslab, differences_gpushare, differences_volcano, process
-from tests.recorded.held import admissions, check_table, hold, hold_command, hold_process
+from tests.recorded.held import admissions, check_table, hold, hold_command, hold_end, hold_process
 from tests.recorded.outcome import Difference, Place
 from tests.recorded.stage import eventually, staged
 from tests.vectors.sharing import sharing
@@ -58,6 +58,11 @@ async def test_a_kubelet_that_asks_for_a_preference_comes_to_the_same(
     await hold(CASES[peer][name], DIFFERENCES[peer], kubelet_root, monkeypatch, asks=True)
 
 
+@every(SERVED)
+async def test_the_command_ends_as_theirs_or_as_is_meant(peer: str, name: str, kubelet_root: Path):
+    await hold_end(CASES[peer][name], DIFFERENCES[peer], kubelet_root)
+
+
 @every(BY_PROCESS)
 async def test_the_command_starts_and_ends_as_theirs_or_as_is_meant(peer: str, name: str, kubelet_root: Path):
     await hold_process(CASES[peer][name], DIFFERENCES[peer], kubelet_root)
@@ -72,7 +77,7 @@ async def test_the_command_serves_a_pod_from_start_to_end(peer: str, kubelet_roo
     ("peer", "name", "seen"),
     [
         ("gpushare", UNKNOWN_UNIT, {"asked for a preference": True}),
-        ("volcano", UNKNOWN_STRATEGY, {"asked for a preference": True, "exit": 0}),
+        ("volcano", UNKNOWN_STRATEGY, {"asked for a preference": True}),
     ],
 )
 async def test_what_they_overlook_is_overlooked_on_demand(

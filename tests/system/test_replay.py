@@ -121,7 +121,7 @@ async def test_a_registration_that_the_kubelet_refuses_is_recorded_with_its_reas
     kubelet.callbacks.on_register = refuse_once
     async with recorded(kubelet, kubelet_root) as (_node, path):
         pass
-    assert "registered 1 times, refused 1 times" in replay(path).output
+    assert "1 registration (1 refused)" in replay(path).output
     framed = [record for each in files_of(path) for record in read(each, []) if isinstance(record, rec.Framed)]
     assert ["not today" in one.problem for one in framed if one.method == rec.REGISTER] == [True, False]
 

@@ -19,6 +19,7 @@ from tests.system.supply import put_node, write_kubeconfig
 
 from fairlead.cli import show
 from fairlead.policy.offering.budget import KUBELET_MESSAGE_MAX_BYTES
+from fairlead.policy.offering.memory import MIB, name_unit
 from fairlead.policy.offering.stall import PAIR_S, most_slots
 from fairlead.testing import Kubelet
 
@@ -39,16 +40,16 @@ class Size(NamedTuple):
 
 SIZES = [
     Size(DOSLAB, ONE, 1, 1),
-    Size(DOSLAB, EIGHT, 8, 1),
-    Size(DOSLAB, LARGE, 16, 1),
-    Size(DOSLAB, UNEQUAL, 2, 1),
+    Size(DOSLAB, EIGHT, 512, 1),
+    Size(DOSLAB, LARGE, 1024, 1),
+    Size(DOSLAB, UNEQUAL, 128, 1),
     Size(GPUSHARE, ONE, 1024, 1024),
     Size(GPUSHARE, EIGHT, 1024, 1024),
     Size(GPUSHARE, LARGE, 1024, 1024),
     Size(GPUSHARE, UNEQUAL, 1024, 1024),
     Size(VOLCANO, ONE, 1, 1),
-    Size(VOLCANO, EIGHT, 4, 1),
-    Size(VOLCANO, LARGE, 8, 1),
+    Size(VOLCANO, EIGHT, 512, 1),
+    Size(VOLCANO, LARGE, 1024, 1),
     Size(VOLCANO, UNEQUAL, 1, 1),
 ]
 # Where a container finds how much it has, and how much its card has; in units, or in MiB.
@@ -104,16 +105,22 @@ def check_growth_is_told(size: Size, at: Desk) -> None:
     assert (keys["from_mib"], keys["to_mib"]) == (size.usual_mib, size.unit_mib)
     why = str(keys["reason"])
     slots = sum(size.cards_gib) * 1024 // size.usual_mib
-    assert why.startswith(f"a unit is {size.unit_mib}MiB, not {size.usual_mib}MiB: {slots:,} slots of ")
-    assert why.endswith(f"over the kubelet's 4,194,304. An amount of 1 means {size.unit_mib}MiB here")
+    unit, usual = name_unit(size.unit_mib * MIB), name_unit(size.usual_mib * MIB)
+    assert why.startswith(f"a unit is {unit}, not {usual}: {slots:,} slots of {usual} make a list of ")
+    assert "over the kubelet's 4,194,304, and " in why
+    assert why.endswith(f" s. An amount of 1 means {unit} here")
     assert f"{size.dialect.resource}: {why}" in shown
 
 
 def check_price_is_told(size: Size, at: Desk) -> None:
-    """A unit is the contract, whatever it costs the kubelet. What it costs is said, with the cure."""
+    """Their unit is the contract, whatever it costs the kubelet. What it costs is said, with the cure.
+
+    One that had to grow is no contract: it grows until it costs little.
+    """
     told = [fact.keys for fact in at.node.facts if fact.kind == "list-costly"]
     shown = show.status(at.node.status())
     slots = sum(size.cards_gib) * 1024 // size.unit_mib
+    assert size.unit_mib == size.usual_mib or slots <= most_slots()
     assert ("busy with the list" in shown) == (slots > most_slots())
     if slots <= most_slots():
         assert told == []

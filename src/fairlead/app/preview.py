@@ -35,9 +35,9 @@ async def preview(loaded: Loaded, inventory: Inventory) -> Offering:
         return make_offering(inventory, loaded.rules)
     found = await read_holdings(Path(kubelet.pod_resources), timeout_s=ASK_S) if kubelet.pod_resources else None
     held = found.by_resource if isinstance(found, Holdings) else None
-    if unwritten and held is None:  # no daemon of ours was here, and perhaps there is no kubelet
-        return make_offering(inventory, loaded.rules)
     written = read_checkpoint(Path(kubelet.directory))
+    if unwritten and held is None and written is None:  # no daemon of ours was here, and perhaps there is no kubelet
+        return make_offering(inventory, loaded.rules)
     unreadable = written is None and is_written(Path(kubelet.directory))
     on_disk = None if unreadable else frozenset(written.held if written else ())
     listed = written.listed if written else {}

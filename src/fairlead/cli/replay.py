@@ -43,9 +43,9 @@ def replay(file: Path, config: str | None, as_json: bool) -> None:
 def draw(report: Report) -> str:
     counted = f"{report.records:,} records, {report.lists:,} lists, {report.calls:,} calls"
     if report.registered or report.refused:
-        counted += f", registered {report.registered:,} times"
+        counted += f", {report.registered:,} registration{'' if report.registered == 1 else 's'}"
     if report.refused:
-        counted += f", refused {report.refused:,} times"
+        counted += f" ({report.refused:,} refused)"
     head = f"{_time(report.began_s)} to {_time(report.ended_s)}: {counted}"
     if report.same:
         as_before = f"with {report.config} as it was" if report.config else "byte for byte as recorded"

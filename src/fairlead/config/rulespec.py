@@ -84,13 +84,17 @@ class MemorySpec(Spec, frozen=True):
     ] = "auto"
     grow: Annotated[
         bool,
-        doc("Whether a unit whose list the kubelet would not accept is doubled until it does. Else it is refused."),
+        doc(
+            "Whether a unit whose list the kubelet would not accept is doubled until the kubelet accepts the list and can "
+            "bear it. Else it is refused."
+        ),
     ] = False
     max_stall: Annotated[
         Seconds | None,
         doc(
             "How long a kubelet that restarts may be busy with the list while all of it is held. auto, and a unit that may "
-            "grow, are doubled until it is no longer. 0: any time. Default: 500ms; with ids, any time.",
+            "grow, are doubled until it is no longer. 0: any time. Default: 500ms; with ids, any time for the given unit, "
+            "and 500ms for one that must grow because its list would not be accepted.",
             "500ms",
         ),
     ] = None

@@ -31,8 +31,8 @@ UNIT_TOO_SMALL = Flag(
     "grow",
     ("FAIRLEAD_UNIT_TOO_SMALL",),
     choices=("grow", "refuse"),
-    help="grow: a unit whose list the kubelet would not accept is doubled until it does; journal and status say so. "
-    "refuse: it ends with an error that names a unit that fits.",
+    help="grow: a unit whose list the kubelet would not accept is doubled until the kubelet accepts the list and can "
+    "bear it; journal and status say so. refuse: it ends with an error that names a unit that fits.",
 )
 MAX_STALL = Flag(
     "max-stall",
@@ -40,7 +40,8 @@ MAX_STALL = Flag(
     None,
     ("FAIRLEAD_MAX_STALL",),
     help="How long a kubelet that restarts may be busy with the list while all of it is held, such as 500ms: the unit "
-    "is doubled until it is no longer. Left out: the unit stays, and journal, status and plan say how long.",
+    "is doubled until it is no longer. 0: any time. Left out: a unit that fits stays, and journal, status and plan say "
+    "how long; one that does not fit is doubled until it is 500ms at most.",
 )
 
 
@@ -59,8 +60,8 @@ def memory(parsed: Parsed, unit: str, ids: str) -> dict[str, Any]:
     too_small, _ = choose(UNIT_TOO_SMALL, str(parsed.values["unit-too-small"]))
     made: dict[str, Any] = {"unit": unit, ("grow" if too_small == "grow" else "required"): True, "ids": ids}
     if (most_s := parsed.values["max-stall"]) is not None:
-        if too_small == "refuse" or not 0 < most_s < FOREVER:
-            raise BadFlag("--max-stall takes a time over 0, and a unit that may grow: not --unit-too-small=refuse")
+        if too_small == "refuse" or not 0 <= most_s < FOREVER:
+            raise BadFlag("--max-stall takes a time, and a unit that may grow: not --unit-too-small=refuse")
         made["maxStall"] = most_s
     return made
 

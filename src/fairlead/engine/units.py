@@ -98,7 +98,7 @@ class Units:
                 if unit and before is None and self._is_of_old(unit, share, name, devices):
                     unit = share.unit_bytes
                 first = frozenset(before.slots_of) if before else devices_of(mine or (), devices, share.ids)
-                fixed[name] = Fixed(unit, why, first)
+                fixed[name] = Fixed(unit, why, first, frozenset() if unit or before else self._listed(name))
         return keep, fixed
 
     def _is_of_old(self, unit: int, share: MemoryTerms, name: ResourceName, devices: tuple[Device, ...]) -> bool:

@@ -32,7 +32,7 @@ class MemoryTerms(Struct, frozen=True):
     """How a rule shares the memory of devices."""
 
     unit_bytes: int = 1 << 20  # whole MiB
-    grow: bool = True  # whether a unit whose list would not fit is doubled until it does; else it is refused
+    grow: bool = True  # whether a unit whose list would not fit is doubled; else it is refused
     straddle: bool = False  # whether the memory of one container may lie on several devices
     required: bool = False  # whether there is nothing to run for where the unit is refused
     ids: str = ""  # how slots are named, up to the ordinal: {id} and {index} are the device's. Empty: our own ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,18 @@ async def test_a_unit_that_pods_hold_stays_where_no_daemon_has_written_it_down(
     found = Unknown("there is no kubelet")
     (planned,) = (await preview(loaded, Inventory(CARDS))).resources
     assert planned.unit_bytes == 512 * MIB
+
+
+@pytest.mark.parametrize(("per_card", "stays"), [(10_240, 8 * MIB), (160, 512 * MIB)], ids=["before", "now"])
+async def test_without_pod_resources_the_unit_is_the_one_that_the_kubelets_checkpoint_lists(
+    per_card: int, stays: int, tmp_path: Path
+):
+    """As the daemon takes it: a version before this one grew it by the length of the list alone."""
+    listed = {NAME: [f"fakeID---{index}---{number}" for index in range(8) for number in range(per_card)]}
+    checkpoint = {"Data": {"PodDeviceEntries": None, "RegisteredDevices": listed}, "Checksum": 0}
+    (tmp_path / "kubelet_internal_checkpoint").write_text(json.dumps(checkpoint))
+    share = MemoryTerms(MIB, ids="fakeID---{index}---")
+    config = Config(kubelet=KubeletSpec(directory=str(tmp_path), pod_resources=""))
+    loaded = Loaded(config, (Rule(ANY, NAME, terms=Terms(memory=share)),), "test")
+    (planned,) = (await preview(loaded, Inventory(CARDS))).resources
+    assert planned.unit_bytes == stays

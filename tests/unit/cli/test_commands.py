@@ -80,7 +80,19 @@ def test_plan_tells_of_a_unit_that_had_to_grow(tmp_path: Path):
     path.write_text(f"backends: [{{kind: sim, fleet: h100x8}}]\nrules: [{{resource: a.io/mem, memory: {memory}}}]\n")
     result = run("plan", "--config", str(path))
     assert result.exit_code == 0
-    assert "a.io/mem: a unit is 8MiB, not 1MiB: 655,360 slots of 1MiB make a list of " in result.stdout
+    assert "a.io/mem: a unit is 512MiB, not 1MiB: 655,360 slots of 1MiB make a list of " in result.stdout
+    assert "1280 x 512 MiB" in result.stdout
+
+
+def test_plan_tells_what_another_plugins_unit_costs_the_kubelet_where_it_stays(tmp_path: Path):
+    path = tmp_path / "f.yaml"
+    memory = '{unit: 1MiB, grow: true, ids: "fakeID---{index}---{n}"}'
+    rule = f"{{resource: a.io/mem, match: {{index: 0}}, memory: {memory}}}"
+    path.write_text(f"backends: [{{kind: sim, fleet: h100x8}}]\nrules: [{rule}]\n")
+    result = run("plan", "--config", str(path))
+    assert "81920 x 1 MiB" in result.stdout
+    assert "a.io/mem: with all 81,920 slots held, a kubelet that restarts is busy with the list for " in result.stdout
+    assert "about 1,007 s" in result.stdout
 
 
 def test_devices_lists_what_backends_find(config: str):

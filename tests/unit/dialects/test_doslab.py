@@ -133,13 +133,14 @@ def test_a_word_nobody_knows_for_a_unit_that_is_too_small():
 def test_a_unit_grows_for_the_kubelet_where_it_is_asked_to():
     assert "maxStall" not in mean()["rules"][0]["memory"]
     assert mean("--max-stall=500ms")["rules"][0]["memory"]["maxStall"] == 0.5
+    assert mean("--max-stall=0")["rules"][0]["memory"]["maxStall"] == 0  # only the length of the list counts
 
 
 @pytest.mark.parametrize(
-    "words", [("--max-stall=0",), ("--max-stall=infinite",), ("--max-stall=1s", "--unit-too-small=refuse")]
+    "words", [("--max-stall=-1s",), ("--max-stall=infinite",), ("--max-stall=1s", "--unit-too-small=refuse")]
 )
 def test_a_unit_that_cannot_grow_for_the_kubelet_is_an_error(words: tuple[str, ...]):
-    with pytest.raises(BadFlag, match="--max-stall takes a time over 0, and a unit that may grow"):
+    with pytest.raises(BadFlag, match="--max-stall takes a time, and a unit that may grow"):
         mean(*words)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlead.model.device import Device
 from fairlead.model.errors import Oversize, UsageError
@@ -102,13 +103,14 @@ def is_tight(devices: Sequence[Device], share: MemoryTerms, unit_bytes: int) -> 
     return bool(share.ids) and list_bytes(devices, unit_bytes, share.ids, compact=False) > KUBELET_MESSAGE_MAX_BYTES
 
 
-def most_slots_of(share: MemoryTerms) -> int | None:
-    """A unit that may grow is doubled until there are no more slots.
+def most_slots_of(share: MemoryTerms, unit_bytes: int) -> int | None:
+    """How many slots a unit that may grow can have, for the kubelet's sake. None: any number.
 
-    Under another plugin's ids pods are written for its unit: there the time is a warning, unless it is given.
+    Under another plugin's ids pods are written for its unit: for that one the time is a warning, unless it is given.
+    Pods must be written anew for any other unit, so any other is one that the kubelet can bear.
     """
     if share.max_stall_s is None:
-        return None if share.ids else most_slots(MAX_STALL_S)
+        return None if share.ids and unit_bytes == share.unit_bytes else most_slots(MAX_STALL_S)
     return most_slots(share.max_stall_s) if share.max_stall_s else None
 
 
@@ -119,10 +121,11 @@ def count_slots(devices: Iterable[Device], unit_bytes: int) -> int:
 def choose_unit(devices: Sequence[Device], share: MemoryTerms = AUTO, room_bytes: int = ROOM_BYTES) -> int:
     """The least unit, doubled until the list fits, the kubelet can bear it, and one container may have any device."""
     largest = max((device.memory_bytes for device in devices), default=0)
-    unit_bytes, most = share.unit_bytes, most_slots_of(share)
+    unit_bytes = share.unit_bytes
     while unit_bytes < largest:
         # Under another plugin's ids, pods are written for its unit: it grows only where nothing would work at all.
         whole = bool(share.ids) or largest // unit_bytes <= PER_CONTAINER_MAX
+        most = most_slots_of(share, unit_bytes)
         borne = most is None or count_slots(devices, unit_bytes) <= most
         if whole and borne and list_bytes(devices, unit_bytes, share.ids) <= room_bytes:
             break
@@ -160,7 +163,11 @@ def explain_unit(devices: Sequence[Device], share: MemoryTerms, unit_bytes: int)
     if size > KUBELET_MESSAGE_MAX_BYTES:
         limit = f"{KUBELET_MESSAGE_MAX_BYTES:,}"
         why = f"{slots:,} slots of {asked} make a list of {size:,} bytes, over the kubelet's {limit}"
-    elif (most := most_slots_of(share)) is not None and slots > most:
+        least = choose_unit(devices, replace(share, max_stall_s=0), KUBELET_MESSAGE_MAX_BYTES)
+        if least < unit_bytes:
+            many = count_slots(devices, least)
+            why += f", and {many:,} of {name_unit(least)} would keep it busy for {name_time(stall_s(many, many))}"
+    elif (most := most_slots_of(share, share.unit_bytes)) is not None and slots > most:
         busy = name_time(stall_s(slots, slots))
         why = f"{slots:,} slots of {asked} would keep the kubelet busy for {busy}, over memory.maxStall"
     else:

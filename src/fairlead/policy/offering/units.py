@@ -36,9 +36,10 @@ _MARK = r"([0-9]{1,9})x([1-9][0-9]{0,9})MiB"
 class Fixed(Struct, frozen=True):
     """A unit that must not change now."""
 
-    unit_bytes: int  # 0: that of another plugin, or of a daemon that did not write it down: by the list's length alone
+    unit_bytes: int  # 0: that of another plugin, or of a daemon that did not write it down: see `_unwritten`
     why: str  # who may hold some, and what to do about it
     first: frozenset[DeviceId] = frozenset()  # devices that must stay listed, if not all fit with this unit
+    listed: frozenset[SlotId] = frozenset()  # what the kubelet was offered before, where the unit is not known
 
 
 class Cut(Struct, frozen=True):
@@ -65,7 +66,7 @@ def cut_memory(
     try:
         wanted_unit_bytes = settle_unit(devices, share, keep_bytes)
         if fixed is not None and not fixed.unit_bytes:
-            fixed = replace(fixed, unit_bytes=settle_unit(devices, replace(share, max_stall_s=0), keep_bytes))
+            fixed = replace(fixed, unit_bytes=_unwritten(devices, share, wanted_unit_bytes, fixed.listed))
     except Oversize as error:
         if fixed is None or not fixed.unit_bytes:
             return Uncut(str(error))
@@ -93,6 +94,18 @@ def cut_memory(
         slots.extend(made)
     wanted_unit_bytes = wanted_unit_bytes if wanted_unit_bytes != unit_bytes else 0
     return Cut(tuple(slots), unit_bytes, wanted_unit_bytes, note, tuple(problems))
+
+
+def _unwritten(devices: Sequence[Device], share: MemoryTerms, wanted_unit_bytes: int, listed: frozenset[SlotId]) -> int:
+    """The unit that pods may hold where no file says it.
+
+    It is that of the plugin before. Where the kubelet takes no list in that plugin's unit, only a daemon of ours can
+    have served: in the unit that it takes now, or, as earlier versions did, in the least that fits. That plugin may
+    have served when there were fewer devices.
+    """
+    theirs, least = share.unit_bytes, settle_unit(devices, replace(share, max_stall_s=0))
+    likely = (theirs, wanted_unit_bytes) if least == theirs else (wanted_unit_bytes, least, theirs)
+    return next((unit for unit in likely if is_cut_with(unit, listed, devices, share.ids)), likely[0])
 
 
 def _that_fit(devices: Sequence[Device], share: MemoryTerms, fixed: Fixed) -> tuple[list[Device], list[str]]:

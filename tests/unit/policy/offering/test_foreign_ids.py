@@ -37,10 +37,10 @@ def offer(ids: str, count: int, gib: int) -> Resource:
     ("ids", "count", "gib", "unit_mib", "recorded_bytes"),
     [
         (MINI, 1, 80, 1, 2_528_410),
-        (MINI, 2, 80, 2, None),
+        (MINI, 2, 80, 128, None),
         (VOLCANO, 8, 24, 1, 3_843_280),  # theirs is as large, and the kubelet takes it
-        (VOLCANO, 8, 80, 4, None),
-        (GPUSHARE, 1, 80, 2, None),
+        (VOLCANO, 8, 80, 512, None),
+        (GPUSHARE, 1, 80, 64, None),
     ],
 )
 def test_the_unit_grows_only_where_their_list_would_not_fit(ids, count, gib, unit_mib, recorded_bytes):
