@@ -1,4 +1,5 @@
-"""The scheduler extender beside a true API server: a filter over all nodes, a start with all pods, binds, memory.
+"""The scheduler extender beside a true API server: a filter over all nodes, a start with all pods, binds, memory; and
+what it costs a true kube-scheduler (`scheduler_throughput.py`).
 
 Owns the cluster that is written down: nodes with eight GPUs, and pods on them. What is wanted: SHEET. The figures of
 gpushare's extender cannot be taken here (its module cannot be had); they are 477 and 695 ms for a filter, 5.8 s for a
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench import scheduler_throughput
 from bench.process import rollup
 from bench.rows import OURS, Results, Row, Sheet, Target
 from tests import toolchain
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
     from bench.measure import Effort
 
 DEVICES, UNITS, MEMORY = GPUSHARE.devices, GPUSHARE.units, GPUSHARE.resource
+ALONE = "kube-scheduler alone"
 SHEET = Sheet(
     "scheduler",
     "the scheduler extender: 5,000 nodes with 8 GPUs, 20,000 pods",
-    (),
+    (ALONE,),
     (
         Row("filter_p50", "filter over all nodes, p50", "ms"),
         Row("filter_p99", "filter over all nodes, p99", "ms"),
@@ -40,6 +43,7 @@ SHEET = Sheet(
         Row("start", "start → ready", "s"),
         Row("pss", "PSS", "MB", 1),
         Row("binds", "binds", "a second", 0),
+        Row("pods", "kube-scheduler, 1,000 nodes: pods bound", "a second", 0),
     ),
     (
         Target("filter_p50", None, at_most=5),
@@ -47,6 +51,7 @@ SHEET = Sheet(
         Target("start", None, at_most=5),
         Target("pss", None, at_most=80),
         Target("binds", None, at_least=100),
+        Target("pods", ALONE, at_least=0.85),
     ),
 )
 
@@ -72,6 +77,12 @@ async def run(effort: Effort, say: Callable[[str], None], nodes: int = 5000, pod
             for number in range(effort.rounds):
                 say(f"the extender: {number + 1} of {effort.rounds}")
                 results.add(OURS, await _round(plane, names, effort.calls // 4, number))
+    with tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as home:
+        async with control_plane(Path(home)) as plane:
+            await plane.create(NODES, [node(name, GPUSHARE.offer) for name in names[:1000]])
+            for ours, alone in await scheduler_throughput.run(plane, min(pods, 1000), effort.rounds, say):
+                results.add(OURS, {"pods": ours})
+                results.add(ALONE, {"pods": alone})
     return results
 
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests import toolchain
 from tests.cluster.judge import GPUSHARE, NATIVE, Ledger
-from tests.cluster.plane import Plane, control_plane
+from tests.cluster.plane import Plane, Settings, control_plane
 
 THOUSAND = [f"node-{number:05}" for number in range(1000)]
 SMALL = [f"small-{number}" for number in range(10)]  # a pool of its own, which is soon full
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600, func_only=True))
 
 
-async def _enter(stack: AsyncExitStack, home: Path) -> Plane:
+async def _enter(stack: AsyncExitStack, home: Path, settings: Settings | None = None) -> Plane:
     try:
         for name in toolchain.CLUSTER_PROGRAMS:
             toolchain.build(name)
@@ -34,13 +34,19 @@ async def _enter(stack: AsyncExitStack, home: Path) -> Plane:
         if os.environ.get("CI") == "true":
             pytest.fail(f"CI must have what this test needs: {error}", pytrace=False)
         pytest.skip(str(error))
-    return await stack.enter_async_context(control_plane(home))
+    return await stack.enter_async_context(control_plane(home, settings))
 
 
 @pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
+def settings() -> Settings:
+    """Of the test's own plane. A file that wants others has a fixture of this name."""
+    return Settings()
+
+
+@pytest.fixture
+async def plane(tmp_path: Path, settings: Settings) -> AsyncIterator[Plane]:
     async with AsyncExitStack() as stack:
-        yield await _enter(stack, tmp_path)
+        yield await _enter(stack, tmp_path, settings)
 
 
 @pytest.fixture

@@ -25,6 +25,11 @@ class Sharing:
     index: str
     devices: int = 8  # of each node; all nodes are alike
     units: int = 80  # of each device
+    by_id: bool = False  # devices are named by an id of their own
+
+    def name_of(self, node: str, number: int) -> str:
+        """How annotations name a device."""
+        return f"GPU-{node}-{number}" if self.by_id else str(number)
 
     @property
     def offer(self) -> dict[str, int]:
@@ -37,6 +42,7 @@ class Sharing:
 
 GPUSHARE = Sharing("aliyun.com/gpu-mem", "aliyun.com/gpu-count", "ALIYUN_COM_GPU_MEM_IDX")
 NATIVE = Sharing("example.com/gpu-memory", "example.com/gpu-count", "scheduler.fairlead/device")
+DOSLAB = Sharing("doslab.io/gpu-memory", "doslab.io/gpu-count", "doslab.io/gpu-uuid", by_id=True)
 ENDED = ("Succeeded", "Failed")
 Place = tuple[str, str, str]  # resource, node, index
 
@@ -105,7 +111,7 @@ class Ledger:
             return
         indexes = index.split(",")
         for one in indexes:
-            if not one.isdecimal() or int(one) >= sharing.devices:
+            if one not in {sharing.name_of(node, number) for number in range(sharing.devices)}:
                 self.faults.append(f"{name} has index {index}")
             yield (sharing.resource, node, one), asked // len(indexes)
 
@@ -132,7 +138,7 @@ class Ledger:
 
     def free(self, sharing: Sharing, nodes: Iterable[str]) -> int:
         """The most that one device still gives."""
-        places = ((sharing.resource, node, str(index)) for node in nodes for index in range(sharing.devices))
+        places = ((sharing.resource, node, sharing.name_of(node, n)) for node in nodes for n in range(sharing.devices))
         return max(sharing.units - self.used.get(place, 0) for place in places)
 
     def could_be_bound(self, nodes: Iterable[str]) -> list[str]:

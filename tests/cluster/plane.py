@@ -12,12 +12,16 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from fairlead.cli.scheduler import configuration
 from fairlead.cluster.access import find_access
@@ -38,13 +42,16 @@ AT_ONCE = 32
 PRIORITIES = Kind("scheduling.k8s.io", "v1", "priorityclasses")
 Object = dict[str, Any]
 # One extender for both systems.
-SPEC = SchedulerSpec(
-    resources=(ResourceSpec(System.GPUSHARE), ResourceSpec(System.FAIRLEAD, NATIVE.resource, NATIVE.count))
-)
-RESOURCES = [
-    {"system": "gpushare"},
-    {"system": "fairlead", "resource": NATIVE.resource, "count": NATIVE.count},
-]
+RESOURCES = (ResourceSpec(System.GPUSHARE), ResourceSpec(System.FAIRLEAD, NATIVE.resource, NATIVE.count))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a test wants otherwise of the control plane."""
+
+    gates: str = ""  # features of the API server and of kube-scheduler that are off by default
+    apis: str = ""  # groups and versions that are off by default
+    rbac: bool = False  # accounts may do what their roles allow, and every request of theirs is in `audit.log`
 
 
 class Process:
@@ -84,8 +91,8 @@ class Process:
 
 
 class Plane:
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, settings: Settings | None = None) -> None:
+        self.home, self._settings = home, settings or Settings()
         ports = free_ports(4)
         self._etcd_port, self._peer_port, self.api_port, self.extender_port = ports
         self.processes: dict[str, Process] = {}
@@ -112,13 +119,13 @@ class Plane:
         }
         self.kubeconfig.write_text(json.dumps(config))
 
-    def _process(self, name: str, *words: str | Path, **env: str) -> Process:
+    def process(self, name: str, *words: str | Path, **env: str) -> Process:
         made = self.processes[name] = Process(words, self.home / f"{name}.log", env)
         return made
 
     async def start(self) -> None:
         etcd, peer = (f"http://127.0.0.1:{port}" for port in (self._etcd_port, self._peer_port))
-        self._process(
+        self.process(
             "etcd",
             self._programs["etcd"],
             f"--data-dir={self.home}/etcd",
@@ -129,8 +136,8 @@ class Plane:
             f"--initial-cluster=default={peer}",
             "--unsafe-no-fsync",  # the state is thrown away
         ).start()
-        key = self.home / "accounts.key"
-        self._process(
+        key, more = self.home / "accounts.key", self._settings
+        self.process(
             "kube-apiserver",
             self._programs["kube-apiserver"],
             f"--etcd-servers={etcd}",
@@ -140,7 +147,10 @@ class Plane:
             f"--cert-dir={self.home}/certs",
             "--endpoint-reconciler-type=none",
             "--service-cluster-ip-range=10.0.0.0/24",
-            "--authorization-mode=AlwaysAllow",
+            f"--feature-gates={more.gates}",
+            f"--runtime-config={more.apis}",
+            f"--authorization-mode={'RBAC' if more.rbac else 'AlwaysAllow'}",
+            *((f"--audit-policy-file={self._audit_policy()}", f"--audit-log-path={self.audit}") if more.rbac else ()),
             # No controller makes accounts, and none takes taints away.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             f"--token-auth-file={self.home}/tokens",
@@ -149,6 +159,20 @@ class Plane:
             f"--service-account-signing-key-file={key}",
         ).start()
         await self.until(self._answers, "the API server answers")
+        if more.rbac:  # its own roles are made last
+            await self.until(lambda: is_well(self.api_port, "/readyz", tls=True), "the API server is ready")
+
+    @property
+    def audit(self) -> Path:
+        """One JSON object a line: an answered request of an account."""
+        return self.home / "audit.log"
+
+    def _audit_policy(self) -> Path:
+        file = self.home / "audit-policy.json"
+        accounts = {"level": "Metadata", "userGroups": ["system:serviceaccounts"]}
+        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [accounts, {"level": "None"}]}
+        file.write_text(json.dumps({**policy, "omitStages": ["RequestReceived"]}))
+        return file
 
     async def _answers(self) -> bool:
         try:
@@ -160,17 +184,18 @@ class Plane:
     async def start_scheduler(self, configuration: str) -> None:
         file = self.home / "scheduler.yaml"
         file.write_text(f"{configuration}clientConnection: {{kubeconfig: {self.kubeconfig}, qps: 1000, burst: 2000}}\n")
-        self._process(
+        self.process(
             "kube-scheduler",
             self._programs["kube-scheduler"],
             f"--config={file}",
             "--leader-elect=false",
             "--secure-port=0",
+            f"--feature-gates={self._settings.gates}",
         ).start()
 
     async def start_kwok(self) -> None:
         """Instead of kubelets, for all nodes. Without leases: their renewal would be most of what is written."""
-        self._process(
+        self.process(
             "kwok",
             toolchain.build("kwok"),
             f"--kubeconfig={self.kubeconfig}",
@@ -184,23 +209,22 @@ class Plane:
         file = self.home / "extender.json"
         file.write_text(json.dumps({"listen": [f"127.0.0.1:{self.extender_port}"], **config}))
         words = (sys.executable, "-m", "fairlead", "scheduler", "--config", file)
-        self._process("extender", *words, KUBECONFIG=str(self.kubeconfig)).start()
+        self.process("extender", *words, KUBECONFIG=str(self.kubeconfig)).start()
         await self.until(self._extender_ready, "the extender is ready")
 
-    async def begin(self) -> None:
+    async def begin(self, resources: tuple[ResourceSpec, ...] = RESOURCES) -> None:
         """The extender, and kube-scheduler as `fairlead scheduler config` tells it."""
-        await self.start_extender({"resources": RESOURCES})
-        await self.start_scheduler(configuration(SPEC, f"http://127.0.0.1:{self.extender_port}", "default-scheduler"))
+        await self.start_extender({"resources": msgspec.to_builtins(resources)})
+        spec, url = SchedulerSpec(resources=resources), f"http://127.0.0.1:{self.extender_port}"
+        await self.start_scheduler(configuration(spec, url, "default-scheduler"))
 
     async def _extender_ready(self) -> bool:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.extender_port)
-        except OSError:
-            return False
-        writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        answer = await reader.read()
-        writer.close()
-        return b" 200 " in answer[:20]
+        return await is_well(self.extender_port, "/readyz")
+
+    async def metric(self, name: str) -> float:
+        """What the extender tells Prometheus under this name, with its labels."""
+        page = await ask(self.extender_port, "/metrics")
+        return next(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} "))
 
     async def until(
         self, condition: Callable[[], bool | Awaitable[bool]], what: str, patience_s: float = PATIENCE_S
@@ -263,9 +287,31 @@ class Plane:
     async def follow(self, *sharings: Sharing) -> Ledger:
         """What the API server has of pods, from now on."""
         ledger = Ledger(*sharings)
+        await self.follow_by(ledger)
+        return ledger
+
+    async def follow_by(self, ledger: Ledger) -> None:
         reflector = Reflector(self.client, PODS, dict[str, Any], ledger)
         self._following.append(asyncio.create_task(reflector.run()))
-        return ledger
+
+
+async def ask(port: int, path: str, *, tls: bool = False) -> str:
+    """The whole answer of a server on this machine. Its certificate is not checked, as by a kubelet's probe."""
+    context = ssl.create_default_context() if tls else None
+    if context is not None:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    return answer.decode()
+
+
+async def is_well(port: int, path: str, *, tls: bool = False) -> bool:
+    try:
+        return " 200 " in (await ask(port, path, tls=tls))[:20]
+    except OSError:
+        return False
 
 
 def free_ports(count: int) -> list[int]:
@@ -279,8 +325,8 @@ def free_ports(count: int) -> list[int]:
 
 
 @asynccontextmanager
-async def control_plane(home: Path) -> AsyncIterator[Plane]:
-    plane = Plane(home)
+async def control_plane(home: Path, settings: Settings | None = None) -> AsyncIterator[Plane]:
+    plane = Plane(home, settings)
     try:
         await plane.start()
         yield plane

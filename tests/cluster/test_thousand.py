@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.cluster.kinds import PODS, Kind
+from fairlead.cluster.kinds import PODS
 from tests.cluster.conftest import SMALL, THOUSAND
 from tests.cluster.judge import GPUSHARE, NATIVE, Ledger
 from tests.cluster.plane import Plane, pod
+from tests.cluster.volumes import CLAIMS, STORAGE_CLASSES, claim, late_class, volume
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MEMORY = GPUSHARE.resource
@@ -23,8 +24,6 @@ ON_LARGE: dict[str, Any] = {"nodeSelector": {"pool": "large"}}
 ON_SMALL: dict[str, Any] = {"nodeSelector": {"pool": "small"}}
 SMALL_DEVICES = len(SMALL) * GPUSHARE.devices
 ENDS = {"ends": "soon"}
-CLAIMS = Kind("", "v1", "persistentvolumeclaims", namespaced=True)
-STORAGE_CLASSES = Kind("storage.k8s.io", "v1", "storageclasses")
 
 
 @pytest.mark.parametrize("sizes", ["equal", "random"])
@@ -79,12 +78,12 @@ async def test_pods_that_are_deleted_while_they_are_bound_leave_nothing_behind(t
 
 async def test_room_is_kept_for_pods_whose_volumes_are_made_first(thousand: Plane, crowd: Ledger):
     """kube-scheduler binds them long after filter. Others come meanwhile, for which there is room by totals alone."""
-    await thousand.create(STORAGE_CLASSES, [_slow_class()])
+    await thousand.create(STORAGE_CLASSES, [late_class()])
     late = SMALL_DEVICES // 2
-    await thousand.create(CLAIMS, [_claim(f"claim{number}") for number in range(late)], "default")
+    await thousand.create(CLAIMS, [claim(f"claim{number}") for number in range(late)], "default")
     await thousand.create(
         PODS,
-        [pod(f"late{number}", {MEMORY: 50}, **ON_SMALL, **_volume(f"claim{number}")) for number in range(late)],
+        [pod(f"late{number}", {MEMORY: 50}, **ON_SMALL, **volume(f"claim{number}")) for number in range(late)],
         "default",
     )
     await thousand.create(
@@ -116,26 +115,3 @@ async def test_a_cluster_that_was_used_can_be_filled_to_the_last_device(thousand
     await thousand.until(lambda: crowd.running() == count, "every node has its pod", 400)
     assert crowd.free(GPUSHARE, THOUSAND) == 0
     assert len(crowd.pending()) == 1
-
-
-def _slow_class() -> dict[str, Any]:
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": "slow"},
-        "provisioner": "example.com/slow",
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
-
-
-def _claim(name: str) -> dict[str, Any]:
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "slow",
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
-
-
-def _volume(claim: str) -> dict[str, Any]:
-    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}

@@ -30,11 +30,22 @@ from tests.node.assigner import DIALECTS, Dialect
 from tests.node.cluster import Cluster
 from tests.node.conftest import LIMIT_S, Measure
 from tests.node.daemon import Fairlead
-from tests.node.load import Cards, Load
+from tests.node.load import AWAY, Cards, Refused
 from tests.node.rig.node import start_apiserver, start_kubelet, stop_apiserver, stop_kubelet
 from tests.node.rig.places import NODE
 from tests.node.rig.steps import NodeFailedError, until
-from tests.node.scheduling import GIB, NAME, Booked, Scheduling, kill, native_cards, native_config, native_dialect
+from tests.node.scheduling import (
+    GIB,
+    NAME,
+    Booked,
+    Scheduling,
+    SteadyLoad,
+    kill,
+    killed,
+    native_cards,
+    native_config,
+    native_dialect,
+)
 from tests.node.trouble import wait_back
 from tests.nvml import Driver, gpus
 from tests.nvml.library import compiled_or_skip
@@ -55,7 +66,7 @@ class Sharing:
 
     def __init__(self, cluster: Cluster, dialect: Dialect, there: Cards, daemon: Fairlead) -> None:
         self.cluster, self.dialect, self.daemon = cluster, dialect, daemon
-        self.load = Load(cluster, dialect.resource, there, self._agrees, by_card=True)
+        self.load = SteadyLoad(cluster, dialect.resource, there, self._agrees, by_card=True)
         self.total = there.total
         self.wanted: list[Shape] = []
         self._made: dict[str, Shape] = {}
@@ -74,14 +85,18 @@ class Sharing:
     def settle(self, *, served: bool = True) -> None:
         """Until every pod runs that fits on a card.
 
-        `served`: kubelet and daemon were there all the time, and none is refused. Else some come while one is away, or
-        find that the kubelet gave their place to an equal pod, and must come again.
+        `served`: kubelet, daemon and API server were there all the time, and none is refused. Else some come while one
+        is away, or find that the kubelet gave their place to an equal pod, and must come again.
         """
         self.load.settle()
         refused, self._seen = self.load.refused[self._seen :], len(self.load.refused)
-        meant = [one for one in refused if self.load.is_away(one) or DOES_NOT_FIT in one.message]
+        meant = [one for one in refused if self._was_away(one) or DOES_NOT_FIT in one.message]
         assert refused == ([] if served else meant)
         self.wanted += [self._made[one.name] for one in refused]
+
+    def _was_away(self, one: Refused) -> bool:
+        """Its time is that of its start: the kubelet may have begun with it before the part was killed."""
+        return bool(AWAY.search(one.message)) and any(one.at <= end for _, end in self.load.outages[-1:])
 
     def _agrees(self, pod: Any, places: set[str]) -> bool:
         """Equal pods that the kubelet takes in another order are exchanged. What cannot be mended then is told of."""
@@ -120,7 +135,8 @@ class Stage:
         yield Part(partial(kill, self._scheduling.scheduler))
         for one in self.sharings:
             yield Part(partial(_restart_daemon, one.daemon), (one,), loses_order=True)
-        yield Part(_restart_apiserver, loses_order=True)
+        # Without it the daemons cannot know which pod is meant, and say so.
+        yield Part(_restart_apiserver, self.sharings, loses_order=True)
 
     def burst(self) -> None:
         """Pods come; in the middle a part is killed, and more pods come at once."""
@@ -152,12 +168,14 @@ class Stage:
 
 
 def _restart_kubelet() -> None:
-    stop_kubelet(signal.SIGKILL)
+    with killed("kubelet"):
+        stop_kubelet(signal.SIGKILL)
     start_kubelet(wait=False)
 
 
 def _restart_apiserver() -> None:
-    stop_apiserver()
+    with killed("kube-apiserver"):
+        stop_apiserver()
     start_apiserver()
 
 

@@ -43,6 +43,7 @@ from fairlead.scheduler.view import Asked, View
 FRESH_S = 0.1  # for the watch to show the pod itself before a refusal
 MOMENT_S = 0.02  # for it to show what else the scheduler has seen
 MOMENT_EVERY_S = 0.1  # but not before each of many refusals
+GROUP_S = 0.25  # for the binds of a group to come, or the nominations of those that are bound late
 BIND_S = 3.0  # of the 5 s that kube-scheduler waits
 SETTLE_S = 30.0  # for a bind that was not answered, again and again
 WOKEN = "scheduler.fairlead/woken"
@@ -71,6 +72,7 @@ class Extender:
         self.feed = Feed(client, view, self._room, maps=terms.maps)
         self._binder = Binder(client)
         self._wake = asyncio.Event()
+        self._freed: set[str] = set()  # since the last look at pods that were refused: whose room, by group
         self._settling: dict[str, asyncio.Task[None]] = {}  # binds that are not answered yet, by the pod's uid
         self.answers: Counter[tuple[str, str]] = Counter()  # by verb and result
         self.binds: Counter[str] = Counter()  # by what became of them: BINDS
@@ -97,10 +99,12 @@ class Extender:
             return FilterResult(node_names=args.node_names)
         if isinstance(asked, Asked):
             if self.view.release(asked.uid, Origin.TENTATIVE):
-                self._room()
+                self._room(asked.seen.group)
             names = best_nodes(self.view, asked, args.node_names, self._terms.nodes)
             if not names:
                 await self._catch_up(args.pod)
+                names = best_nodes(self.view, asked, args.node_names, self._terms.nodes)
+            if not names and await self._settle_groups(asked):
                 names = best_nodes(self.view, asked, args.node_names, self._terms.nodes)
             if names:
                 self.view.refused.pop(asked.uid, None)
@@ -139,6 +143,21 @@ class Extender:
         if self._clock.monotonic() - self._caught_up_s >= MOMENT_EVERY_S:
             await self._clock.sleep(MOMENT_S)
             self._caught_up_s = self._clock.monotonic()
+
+    async def _settle_groups(self, asked: Asked) -> bool:
+        """Whether groups that fit nowhere gave room back.
+
+        kube-scheduler asks about another pod when it is done with a group: it binds its members now, or none of them,
+        and does not say which. It may try a group again and again without a pause, so that its room never expires.
+        """
+        groups = self.view.groups_beside(asked)
+        if not groups:
+            return False
+        await self._clock.sleep(GROUP_S)
+        freed = self.view.release_groups(groups)
+        if freed:
+            self._room(*groups)
+        return freed
 
     def _book_tentatively(self, asked: Asked, node: str) -> None:
         places = self.view.choose(asked, node)
@@ -185,13 +204,13 @@ class Extender:
         places = self.view.choose(asked, args.node)
         if places is None:
             if self.view.release(args.pod_uid, Origin.TENTATIVE):
-                self._room()
+                self._room(asked.seen.group)
             self.binds[NO_ROOM] += 1
             why = refusals(self.view, asked, [args.node])
             reason = {**why.now, **why.for_good}.get(args.node, "it does not fit")
             return BindingResult(f"pod {asked.seen.pod} on node {args.node}: {reason}")
         if self.view.book(asked, args.node, places, Origin.BOUND):
-            self._room()
+            self._room(asked.seen.group)
         annotations: dict[str, str] = {}
         for (position, _), chosen in zip(asked.demands, places, strict=True):
             devices = self.view.packings[position].nodes[args.node].devices
@@ -260,15 +279,17 @@ class Extender:
         if not self.feed.ready:
             raise NotReady(self.feed.problem or "the lists of nodes and pods are not read yet")
 
-    def _room(self) -> None:
+    def _room(self, *groups: str) -> None:
+        """There is room. `groups`: of the pods that had it, where no pod was bound to it."""
         if self.view.refused:
+            self._freed |= set(groups) or {""}
             self._wake.set()
 
     async def _expire(self) -> None:
         while True:
             await self._clock.sleep(EXPIRE_S)
-            if self.view.expire(self._clock.monotonic()):
-                self._room()
+            if groups := self.view.expire(self._clock.monotonic()):
+                self._room(*groups)
 
     async def _tell_refused(self) -> None:
         """The scheduler asks again about a pod that changes. What changes only here wakes it up by nothing else."""
@@ -276,7 +297,8 @@ class Extender:
             await self._wake.wait()
             self._wake.clear()
             await asyncio.sleep(0)  # changes of one moment together
-            for asked in self.view.fitting_again(WAKE_MAX):
+            freed, self._freed = self._freed, set()
+            for asked in self.view.fitting_again(WAKE_MAX, freed):
                 pod = asked.seen.pod
                 body = {"metadata": {"uid": pod.uid, "annotations": {WOKEN: str(self._now_ns())}}}
                 try:

@@ -9,7 +9,8 @@ from fairlead.cluster.objects import Keeps, ObjectMeta
 from fairlead.model.pod import Pod
 
 ENDED = frozenset({"Succeeded", "Failed"})
-# A pod whose bind comes long after its filter: members of a group wait for each other, volumes are made first.
+# A pod whose bind comes long after its filter: members of a group wait for each other, volumes are made first. These
+# labels are those of schedulers with groups of their own.
 GROUP_LABELS = (
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io",
@@ -26,10 +27,14 @@ class Volume(Struct, frozen=True, rename="camel"):
     ephemeral: dict[str, object] | None = None
 
 
+class SchedulingGroup(Struct, frozen=True, rename="camel"):
+    pod_group_name: str = ""
+
+
 class PodSpec(objects.PodSpec, frozen=True, rename="camel"):
     priority: int | None = None
     volumes: list[Volume] | None = None
-    scheduling_group: dict[str, object] | None = None
+    scheduling_group: SchedulingGroup | None = None
     resource_claims: list[object] | None = None
 
 
@@ -68,11 +73,13 @@ class SeenPod(Struct, frozen=True):
     priority: int = 0
     nominated: str = ""
     waits: bool = False  # its bind may come long after its filter
+    group: str = ""  # of kube-scheduler itself, which asks about all members before it binds one
 
 
 def read_pod(found: PodObject, keeps: Keeps) -> SeenPod:
     spec = found.spec
     volumes = any(one.persistent_volume_claim or one.ephemeral for one in spec.volumes or ())
     grouped = any(key in (found.metadata.labels or {}) for key in GROUP_LABELS)
-    waits = bool(volumes or spec.scheduling_group or spec.resource_claims or grouped)
-    return SeenPod(objects.read_pod(found, keeps), spec.priority or 0, found.status.nominated_node_name, waits)
+    waits = bool(volumes or spec.resource_claims or grouped)
+    group = f"{found.metadata.namespace}/{spec.scheduling_group.pod_group_name}" if spec.scheduling_group else ""
+    return SeenPod(objects.read_pod(found, keeps), spec.priority or 0, found.status.nominated_node_name, waits, group)

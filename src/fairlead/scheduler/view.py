@@ -6,7 +6,7 @@ was promised to it by preemption, room that its filter was answered with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -20,10 +20,11 @@ from fairlead.policy.packing.packing import Booking, Origin, Packing
 from fairlead.policy.packing.told import read_devices
 from fairlead.policy.pods.contract import Contract
 from fairlead.policy.pods.requests import Fault
+from fairlead.scheduler.alike import Alike
 from fairlead.scheduler.objects import ENDED, GROUP_LABELS, NodeObject, PodObject, SeenPod, read_pod
 
 TENTATIVE_S = 5.0  # from a filter to its bind; a scheduling cycle takes far less
-WAITING_S = 600.0  # the same for pods that wait for others, or for volumes
+WAITING_S = 600.0  # the same for pods that wait for others, or for volumes: as long as kube-scheduler waits for these
 REFUSED_MAX = 10_000  # pods that are remembered as refused
 
 
@@ -58,11 +59,13 @@ class View:
         self.terms = tuple(terms)
         self.packings = tuple(Packing(one.preference) for one in terms)
         self._keys = keys(one.contract for one in terms) | frozenset(GROUP_LABELS)
+        self._alike = Alike()
         self._nodes: dict[str, Node] = {}
         self._unhealthy: dict[str, frozenset[str]] = {}  # by node: indexes that a ConfigMap names
         self._waiting: dict[str, Asked] = {}  # pods without a node that ask for something of ours
         self._bound: dict[str, SeenPod] = {}  # pods on a node whose devices cannot be read yet: it is not known
-        self._until_s: dict[str, float] = {}  # when a tentative booking ends
+        self._until_s: dict[str, tuple[float, str]] = {}  # when a tentative booking ends, and the group of its pod
+        self._groups_s: dict[str, float] = {}  # when those of a group end, if later
         self.refused: dict[str, Asked] = {}  # pods that fitted nowhere when they were asked about
         self.faults: dict[str, str] = {}  # by uid: what is wrong with pods that run
 
@@ -122,7 +125,7 @@ class View:
         capacity, allocatable = found.status.capacity or {}, found.status.allocatable or {}
         devices, preferences, most = [], [], []
         for one in self.terms:
-            devices.append(read_devices(annotations, capacity, allocatable, one.contract))
+            devices.append(self._alike.devices(read_devices(annotations, capacity, allocatable, one.contract)))
             word, pods_max = node_settings(labels, one.contract)
             preferences.append(Preference(word) if word in list(Preference) else one.preference)
             most.append(pods_max)
@@ -151,7 +154,8 @@ class View:
         """What a watch shows. Whether room became free by it."""
         if found.status.phase in ENDED:
             return self.drop_pod(found.metadata.uid)
-        seen = read_pod(found, self.keeps)
+        read = read_pod(found, self.keeps)
+        seen = replace(read, pod=self._alike.pod(read.pod))
         asked = self.asked(seen)
         if asked is None or isinstance(asked, Fault):
             return self.drop_pod(seen.pod.uid) if seen.pod.uid in self._bound else False
@@ -297,18 +301,43 @@ class View:
             shares = packing.nodes[node].shares(demand, chosen)
             self._put(position, self._booking(asked.seen, node, shares, origin))
         if origin is Origin.TENTATIVE:
-            self._until_s[asked.uid] = now_s + (WAITING_S if asked.seen.waits else TENTATIVE_S)
+            self._keep_room(asked, now_s)
         return freed
+
+    def _keep_room(self, asked: Asked, now_s: float) -> None:
+        """For members of a group from the filter of the last one: kube-scheduler asks about all before it binds one.
+
+        Where the bind comes later, because of volumes, kube-scheduler nominates the node, and room is kept for that.
+        """
+        if group := asked.seen.group:
+            self._groups_s[group] = now_s + TENTATIVE_S
+            self._until_s[asked.uid] = now_s + TENTATIVE_S, group
+        else:
+            self._until_s[asked.uid] = now_s + (WAITING_S if asked.seen.waits else TENTATIVE_S), ""
 
     def release(self, uid: str, at_most: Origin) -> bool:
         """Whether room became free."""
         self._until_s.pop(uid, None)
         return bool([True for packing in self.packings if packing.drop(uid, at_most) is not None])
 
-    def expire(self, now_s: float) -> bool:
-        """Ends tentative bookings whose bind never came. Whether room became free."""
-        over = [uid for uid, until_s in self._until_s.items() if until_s <= now_s]
-        return bool([uid for uid in over if self.release(uid, Origin.TENTATIVE)])
+    def expire(self, now_s: float) -> set[str]:
+        """Ends tentative bookings whose bind never came. The groups whose pods had the room; "" for those of none."""
+        self._groups_s = {group: until_s for group, until_s in self._groups_s.items() if until_s > now_s}
+        over = [
+            (uid, group)
+            for uid, (until_s, group) in self._until_s.items()
+            if until_s <= now_s and group not in self._groups_s
+        ]
+        return {group for uid, group in over if self.release(uid, Origin.TENTATIVE)}
+
+    def groups_beside(self, asked: Asked) -> set[str]:
+        """Other groups of which members have room and are not bound yet."""
+        return {group for _, group in self._until_s.values()} - {"", asked.seen.group}
+
+    def release_groups(self, groups: Collection[str]) -> bool:
+        """Whether room became free."""
+        members = [uid for uid, (_, group) in self._until_s.items() if group in groups]
+        return bool([uid for uid in members if self.release(uid, Origin.TENTATIVE)])
 
     def _nominate(self, asked: Asked) -> None:
         """Keeps room on the node that preemption makes room on, so that no smaller pod takes it."""
@@ -335,10 +364,15 @@ class View:
         if len(self.refused) < REFUSED_MAX:
             self.refused[asked.uid] = asked
 
-    def fitting_again(self, most: int) -> list[Asked]:
-        """Pods that were refused and fit now. They are forgotten here."""
+    def fitting_again(self, most: int, groups: Collection[str] = ("",)) -> list[Asked]:
+        """Pods that were refused and fit now. They are forgotten here.
+
+        `groups`: those whose pods had the room before. To a pod of the same group it is not new.
+        """
         found = []
         for asked in self.refused.values():
+            if asked.seen.group and all(group == asked.seen.group for group in groups):
+                continue
             position, demand = asked.demands[0]
             packing = self.packings[position]
             if any(self.choose(asked, one.node) for one in packing.best(demand, packing.nodes, 8, asked.uid)):
