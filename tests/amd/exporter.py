@@ -10,8 +10,11 @@ import grpc
 
 
 @asynccontextmanager
-async def exporter(socket: Path, states: Sequence[tuple[str, str]] | None) -> AsyncIterator[list[bytes]]:
-    """Serves a device and a word for each state; None: every call is an error. Yields the requests that came."""
+async def exporter(socket: Path, states: Sequence[tuple[str, ...]] | None) -> AsyncIterator[list[bytes]]:
+    """Serves a device and a word for each state, and an id if it has one; None: every call is an error.
+
+    Yields the requests that came.
+    """
     requests: list[bytes] = []
 
     async def answer(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
@@ -33,8 +36,8 @@ async def exporter(socket: Path, states: Sequence[tuple[str, str]] | None) -> As
         await server.stop(None)
 
 
-def _state(number: int, device: str, health: str) -> bytes:
-    fields = {1: str(number), 2: f"uuid-{number}", 3: health, 4: "pod-a", 5: device}
+def _state(number: int, device: str, health: str, name: str = "") -> bytes:
+    fields = {1: name or str(number), 2: f"uuid-{number}", 3: health, 4: "pod-a", 5: device}
     return b"".join(_field(place, text.encode()) for place, text in fields.items() if text)
 
 

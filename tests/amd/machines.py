@@ -28,6 +28,8 @@ class Gpu(Struct, frozen=True):
     domain: bool = True  # whether KFD says the PCI domain
     bank_bytes: tuple[int, ...] = ()  # memory of each partition as KFD says it; none: there are no banks
     vram_bytes: int = 0
+    vram_used_bytes: int = 0
+    busy: str = "0"  # percent, as in the file; empty: there is no file
     ras: tuple[tuple[str, str], ...] = ()  # block and the content of its counter
 
     @property

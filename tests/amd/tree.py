@@ -124,6 +124,8 @@ def _pci(gpu: Gpu, part: Part) -> Files:
         "current_memory_partition": gpu.memory,
         "available_memory_partition": "NPS1, NPS4" if gpu.memory else "",
         "mem_info_vram_total": str(gpu.vram_bytes or 64 * GIB),
+        "mem_info_vram_used": str(gpu.vram_used_bytes),
+        "gpu_busy_percent": gpu.busy,
         "unique_id": f"{hash_of(gpu.address):016x}",
     }
     files = {f"{at}/{name}": f"{text}\n" for name, text in texts.items() if text}

@@ -7,7 +7,7 @@ from typing import Any
 from tests.recorded.outcome import Difference, Differences, Place, Says
 
 GPU = [("amd.com/gpu", "amd.com_gpu", "v1beta1")]
-PREFERS = {"gpu options": ["get_preferred_allocation_available"]}
+PREFERS = {f"gpu {one}": ["get_preferred_allocation_available"] for one in ("options", "register options")}
 FIRST_TWO = ["0000:03:00.0", "0000:26:00.0"]
 
 

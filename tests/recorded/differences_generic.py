@@ -60,6 +60,11 @@ DIFFERENCES: Differences = {
             Place("064", {"squat.ai/key in one container": [["/dev/bus/usb/003/022 /dev/bus/usb/003/022 rw"]]}),
         ),
     ),
+    "same-path": Difference(
+        "Two groups with one path are one device, in `generic_device_plugin_devices` too; theirs lists one and counts "
+        "two.",
+        (Place("021", {"squat.ai/serial devices": 1}),),
+    ),
     "same-mount-path": Difference(
         "Two devices with one `mountPath` are refused to one container, with the reason; theirs answers with both, and "
         "the container has one of them. To give several, end `mountPath` with `/`.",
@@ -73,7 +78,7 @@ DIFFERENCES: Differences = {
             Place(
                 "016", {"registered": [f"squat.ai/{name} v1beta1" for name in ("aa", "bb", "cc")], "registrations": 3}
             ),
-            Place("019 026", {"exit": 1}),
+            Place("019 026", {"exit": 1, "runs on": False}),
         ),
     ),
     "long-name": Difference(
@@ -89,6 +94,7 @@ DIFFERENCES: Differences = {
                     "registrations": 1,
                     f"{LONG} list": {FUSE: "Healthy"},
                     f"{LONG} {FUSE}": [["/dev/fuse /dev/fuse mrw"]],
+                    f"{LONG} devices": 1,
                 },
             ),
         ),
@@ -101,6 +107,7 @@ DIFFERENCES: Differences = {
                 {
                     "squat.ai/key list": {BLANK: "Healthy"},
                     f"squat.ai/key {BLANK}": [["/dev/bus/usb/001/002 /dev/bus/usb/001/002 rw"]],
+                    "squat.ai/key devices": 1,
                 },
             ),
         ),

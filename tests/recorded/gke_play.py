@@ -19,6 +19,7 @@ from tests.recorded.stage import eventually
 from tests.vectors.gke import Answer, Case
 
 RESOURCE = "nvidia.com/gpu"
+CONDITION = "XidCriticalError"
 _SECONDS = re.compile(r"-\d{10}\.sock")
 WAITS = ("nothing-offered", "scan-failed")
 
@@ -33,7 +34,10 @@ def recorded(case: Case) -> Outcome:
     }
     if outputs.options is not None:
         outcome["asked for a preference"] = bool(outputs.options.get("get_preferred_allocation_available"))
+    if outputs.mps_control_stdin:
+        outcome["mps control asked"] = outputs.mps_control_stdin
     if outputs.listed is not None:
+        assert outputs.listed.count == len(outputs.listed.devices)
         outcome |= {f"list {one['ID']}": [one["health"], _numa(one)] for one in outputs.listed.devices}
     for index, answer in enumerate(outputs.answers):
         outcome |= _recorded_answer(f"answer {index}", answer)
@@ -48,13 +52,37 @@ def _recorded_answer(place: str, answer: Answer) -> Outcome:
     if answer.rpc:
         containers = (answer.response or {}).get("container_responses", ())
         return {place: "error"} if answer.error is not None else {place: "ok"} | _containers(place, containers)
+    assert answer.alive in {None, True}
     if answer.registered_again is not None:
-        return {f"{place} registered again": answer.registered_again}
-    messages = [one["body"]["message"] for one in answer.api_requests if one.get("body", {}).get("kind") == "Event"]
+        same = {f"{place} same endpoint": answer.same_endpoint} if answer.same_endpoint is not None else {}
+        return {f"{place} registered again": answer.registered_again} | same
+    bodies = [one["body"] for one in answer.api_requests if one.get("body", {}).get("kind") == "Event"]
+    messages = [one["message"] for one in bodies]
+    written = [one["body"] for one in answer.api_requests if one["path"].endswith("/status")]
     return {
+        f"{place} condition": _condition(written[-1]["status"]["conditions"]) if written else None,
+        f"{place} event": _event(bodies[-1]) if bodies else None,
         f"{place} health": answer.health_after,
         f"{place} lists": answer.lists_sent,
         f"{place} events": messages,
+    }
+
+
+def _condition(conditions: Iterable[Mapping[str, Any]]) -> list[str] | None:
+    """The one that tells of XIDs."""
+    own = [one for one in conditions if one["type"] == CONDITION]
+    return [own[0][key] for key in ("status", "reason", "message")] if own else None
+
+
+def _event(body: Mapping[str, Any]) -> dict[str, Any]:
+    """All but its message. The node has no namespace, and the plugin no host."""
+    about = body["involvedObject"]
+    return {
+        "version": body.get("apiVersion", "v1"),
+        "about": [about["kind"], about["name"], about.get("namespace", ""), about["uid"]],
+        "reason": body["reason"],
+        "source": [body["source"]["component"], body["source"].get("host", "")],
+        "type": body["type"],
     }
 
 
@@ -83,7 +111,7 @@ async def play(case: Case, stage: Stage, wanted: Outcome, monkeypatch: pytest.Mo
     try:
         config = config_of(stage)
     except UsageError:
-        return {"register": [], "files left": [], "exit": 1, "runs on": False}
+        return {"register": [], "files left": []}
     with monkeypatch.context() as patched, stage.machine.loaded():
         patched.delenv("NODE_NAME", raising=False)
         for name, value in stage.env().items():
@@ -123,7 +151,10 @@ class _Play:
         outcome["register"] = [
             [one.resource_name, _SECONDS.sub("-<NOW_S>.sock", one.endpoint), one.version] for one in end.registrations
         ]
-        return outcome | {"runs on": True, "exit": await self._ours.stop(), "files left": end.sockets()}
+        if (asked := self._stage.mps_asked()) is not None:
+            outcome["mps control asked"] = asked
+        await self._ours.stop()
+        return outcome | {"files left": end.sockets()}
 
     def _final(self) -> Outcome:
         node = self._stage.node()
@@ -131,6 +162,11 @@ class _Play:
         return _node(node["status"].get("conditions") or (), node["metadata"].get("annotations") or {}) | {
             "applied": [[one.path, one.query, one.json()] for one in applied]
         }
+
+    def _condition(self) -> list[str] | None:
+        if self._case.inputs.node is None:
+            return None
+        return _condition(self._stage.node()["status"].get("conditions") or ())
 
     async def _step(self, place: str, answer: Answer) -> Outcome:
         if answer.rpc == "Allocate":
@@ -145,7 +181,10 @@ class _Play:
             assert answer.step == "kubelet.sock removed and created", answer.step
             await end.restart()
         await end.until(lambda: len(end.registrations) > before)
-        return {f"{place} registered again": len(end.registrations) - before}
+        again = {f"{place} registered again": len(end.registrations) - before}
+        if answer.same_endpoint is not None:
+            again[f"{place} same endpoint"] = end.registrations[-1].endpoint == end.registrations[before - 1].endpoint
+        return again
 
     async def _allocate(self, place: str, answer: Answer) -> Outcome:
         wanted = [dp.ContainerAllocateRequest(**one) for one in (answer.request or {})["container_requests"]]
@@ -167,6 +206,7 @@ class _Play:
         stream = stage.end.followed[RESOURCE]
         await eventually(lambda: backend._listener.listening.is_set() or not backend._faults.watching)
         before, counts = len(stream.lists), _counts(stage)
+        was = self._condition()
         assert answer.xid is not None
         if answer.uuid == "-":
             stage.machine.stray(answer.xid)
@@ -174,11 +214,19 @@ class _Play:
             uuids = [gpu.uuid for gpu in stage.machine.driver.gpus]
             stage.machine.event(uuids.index(answer.uuid or ""), answer.event_type or 0, answer.xid)
         health, messages = self._wanted[f"{place} health"], self._wanted[f"{place} events"]
-        await eventually(lambda: _health(stream.lists[-1]) == health and _new(stage, counts) == messages)
+        wanted = self._wanted[f"{place} condition"] or was
+        await eventually(
+            lambda: (
+                _health(stream.lists[-1]) == health and _new(stage, counts) == messages and self._condition() == wanted
+            )
+        )
+        told, now = _new(stage, counts), self._condition()
         return {
+            f"{place} condition": now if now != was or self._wanted[f"{place} condition"] else None,
+            f"{place} event": _event(_told(stage, told[-1])) if told else None,
             f"{place} health": _health(stream.lists[-1]),
             f"{place} lists": len(stream.lists) - before,
-            f"{place} events": _new(stage, counts),
+            f"{place} events": told,
         }
 
 
@@ -188,6 +236,10 @@ def _fields(message: Any, *names: str) -> dict[str, Any]:
 
 def _health(message: dp.ListAndWatchResponse) -> dict[str, str]:
     return {one.ID: one.health for one in message.devices}
+
+
+def _told(stage: Stage, message: str) -> dict[str, Any]:
+    return next(one for one in stage.events() if one["message"] == message)
 
 
 def _counts(stage: Stage) -> Counter[str]:

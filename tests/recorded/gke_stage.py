@@ -15,13 +15,15 @@ from tests.apiserver.metadata import metadata_server
 from tests.apiserver.server import ApiServer, api_server
 from tests.nvml import Driver, Gpu, gpus
 from tests.nvml import Node as Machine
+from tests.nvml.driver import Fault
 from tests.nvml.models import partitioned
 from tests.nvml.values import ALL_EVENTS
 from tests.peers.nvidia.kubelet import Kubelet, kubelet
 from tests.vectors.gke import Case, Inputs
 
 NODE = "node-1"
-CONTROL = {"ok": "#!/bin/sh\ncat > {root}/asked\necho 100.0\n", "fail": "#!/bin/sh\nexit 1\n"}
+TELL = "#!/bin/sh\ncat > {root}/asking && mv {root}/asking {root}/asked\n"
+CONTROL = {"ok": f"{TELL}echo 100.0\n", "fail": f"{TELL}exit 1\n"}
 
 
 class Stage:
@@ -36,9 +38,9 @@ class Stage:
     def env(self) -> dict[str, str]:
         return {**self.case.inputs.env, "KUBECONFIG": str(self.root / "kubeconfig")}
 
-    def read(self) -> GkeInvocation:
+    def words(self) -> list[str]:
         """The recording's command line, with our places added."""
-        words = [word.replace("/recorded", str(self.root)) for word in self.case.inputs.argv[1:]]
+        said = [word.replace("/recorded", str(self.root)) for word in self.case.inputs.argv[1:]]
         ours = {
             "status-socket": self.root / "fl.sock",
             "pod-resources": self.root / "pr.sock",
@@ -47,10 +49,18 @@ class Stage:
             "mps-control": self.root / "mps-control",
             "metadata-server": self.metadata,
         }
-        return read_command_line([*words, *(f"--{name}={place}" for name, place in ours.items())], self.env())
+        return [*said, *(f"--{name}={place}" for name, place in ours.items())]
+
+    def read(self) -> GkeInvocation:
+        return read_command_line(self.words(), self.env())
 
     def node(self) -> dict[str, Any]:
         return self.server.store.get("nodes", NODE)
+
+    def mps_asked(self) -> str | None:
+        """What MPS's control got on its standard input."""
+        file = self.root / "asked"
+        return file.read_text().strip() if file.exists() else None
 
     def events(self) -> list[dict[str, Any]]:
         return self.server.store.all("events", "default", "")
@@ -97,11 +107,18 @@ def driver_of(inputs: Inputs) -> Driver:
     missing = {f"nvidia{gpu.minor}" for gpu in cards} - set(inputs.dev_files)
     version: dict[str, Any] = {"driver_version": inputs.driver_version} if inputs.driver_version else {}
     nodes = tuple(f"/dev/{name}" for name in (inputs.dev_files if missing else names))
-    return Driver(gpus=cards, dev_nodes=nodes, gpu_nodes=not missing, **version)
+    faults = (Fault("nvmlInit", inputs.nvml_init_return),) if inputs.nvml_init_return else ()
+    driver = Driver(gpus=cards, dev_nodes=nodes, gpu_nodes=not missing, faults=faults, **version)
+    for gpu, instances in (inputs.mig_capabilities or {}).items():
+        for gi, minors in instances.items():
+            names = [f"gpu{gpu}/gi{gi}/access", f"gpu{gpu}/gi{gi}/ci0/access"]
+            assert [driver.minors()[name] for name in names] == minors, (gpu, gi)
+    return driver
 
 
 def _gpu(inputs: Inputs, number: int) -> Gpu:
     card = inputs.gpus[number]
+    assert card.index == number
     facts: dict[str, Any] = {"uuid": card.uuid, "name": card.name, "bus_id": card.bus_id, "minor": card.minor}
     facts["numa_node"] = int(inputs.pci_numa_node[card.bus_id.lower().removeprefix("0000")])
     instances = (inputs.mig_capabilities or {}).get(str(card.minor), {})

@@ -28,13 +28,24 @@ async def hold(
     """With the daemon in this process. `more`: flags of ours. `asks`: see `play`."""
     async with staged(case, root) as stage:
         ours = await play(case, stage, expected(differences, case), monkeypatch, *more, asks=asks)
-    _none(faults(differences, case, ours))
+    _none(faults(differences, case, ours, ends=False))
 
 
 async def hold_process(case: Case, differences: Differences, root: Path) -> None:
     async with staged(case, root) as stage:
         ours = await process.run(case, stage, expected(differences, case))
     _none(faults(differences, case, ours))
+    assert "Traceback" not in stage.end.log
+
+
+async def hold_end(case: Case, differences: Differences, root: Path) -> None:
+    """One that serves, by how its process ends."""
+    async with staged(case, root) as stage:
+        await stage.end.start(process.command(case, stage), process.environment(stage))
+        await stage.listed()
+        runs_on = {"runs on": stage.end.exit_code is None} if case.outputs.alive is not None else {}
+        ours = runs_on | {"exit": await stage.end.stop()}
+    _none(faults(differences, case, ours, ends=True))
     assert "Traceback" not in stage.end.log
 
 
@@ -94,13 +105,18 @@ def _is_test(name: str) -> bool:
 
 def check_table(peer: str, cases: Iterable[str], differences: Differences) -> None:
     """Every number is a recording's, and the guide has these lines and no others."""
+    check_page(COMMANDS[peer], f"<!-- differences: {COMMANDS[peer]} -->", cases, differences)
+
+
+def check_page(guide: str, mark: str, cases: Iterable[str], differences: Differences) -> None:
+    """`mark`: what the table stands after."""
     numbers = {number(name) for name in cases}
     for key, difference in differences.items():
         named = {one for place in difference.places for one in place.cases.split()}
         assert named or _is_test(difference.shown_by), f"{key} shows nowhere"
         assert named <= numbers, f"{key} names {named - numbers}"
-    page = (GUIDES / f"{COMMANDS[peer]}.md").read_text()
-    table = page.partition(f"<!-- differences: {COMMANDS[peer]} -->")[2].partition("\n#")[0]
+    page = (GUIDES / f"{guide}.md").read_text()
+    table = page.partition(mark)[2].partition("\n#")[0]
     rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.+?) \|$", table, re.MULTILINE))
     texts = {key: difference.text for key, difference in differences.items()}
     assert rows == texts, f"{page[:40]!r} is not up to date: {sorted(rows.items() ^ texts.items())}"

@@ -21,6 +21,7 @@ from tests.vectors.sharing import Answer, Case, Listed
 Outcome = dict[str, Any]
 NOW_NS = "<NOW_NS>"
 HOUR_NS = 3600 * 10**9
+ENDS = frozenset({"exit", "runs on"})  # places that only a process shows
 
 
 class Says(msgspec.Struct, frozen=True):
@@ -244,12 +245,21 @@ def expected(differences: Differences, case: Case) -> Outcome:
     return recorded(case) | {where: value for where, (_, value) in meant(differences, case.case).items()}
 
 
-def faults(differences: Differences, case: Case, ours: Outcome) -> list[str]:
-    return judge(differences, case.case, recorded(case), timeless(expected(differences, case), ours))
+def faults(differences: Differences, case: Case, ours: Outcome, *, ends: bool | None = None) -> list[str]:
+    return judge(differences, case.case, recorded(case), timeless(expected(differences, case), ours), ends=ends)
 
 
-def judge(differences: Differences, name: str, theirs: Outcome, ours: Outcome) -> list[str]:
-    return list(_faults(meant(differences, name), theirs, unlike(theirs, ours)))
+def judge(
+    differences: Differences, name: str, theirs: Outcome, ours: Outcome, *, ends: bool | None = None
+) -> list[str]:
+    """`ends`: judge only how the process ended, or everything but that."""
+
+    def asked(place: str) -> bool:
+        return ends is None or (place in ENDS) == ends
+
+    told = {place: value for place, value in meant(differences, name).items() if asked(place)}
+    found = {place: value for place, value in unlike(theirs, ours).items() if asked(place)}
+    return list(_faults(told, theirs, found))
 
 
 def _faults(told: Mapping[str, tuple[str, Any]], theirs: Outcome, found: Outcome) -> Iterator[str]:

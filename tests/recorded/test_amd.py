@@ -7,16 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from fairlead.model.device import Device
-from fairlead.model.inventory import Inventory, Links
-from fairlead.model.names import DeviceId, ResourceName, SlotId
-from fairlead.model.resource import Strategy, Terms
-from fairlead.policy.offering.rules import Rule, make_offering
-from fairlead.policy.placement.place import place
 from fairlead.standin._gen import deviceplugin_v1beta1_pb2 as dp
 from tests.amd.machines import mi300x, unlinked
 from tests.amd.tree import write
 from tests.recorded.amd import machine_of, play, recorded, staged
+from tests.recorded.amd_allocator import play_allocator, recorded_allocator
 from tests.recorded.differences_amd import DIFFERENCES
 from tests.recorded.held import check_table
 from tests.recorded.outcome import judge
@@ -30,7 +25,7 @@ EIGHT, CUT = "001-mi210-single", "003-mi300-cpx-single"
 @pytest.mark.parametrize("name", PLAYED)
 async def test_the_outcome_is_theirs_or_one_that_is_meant(name: str, kubelet_root: Path):
     case = amd()[name]
-    if found := judge(DIFFERENCES, name, recorded(case), await play(case, kubelet_root)):
+    if found := judge(DIFFERENCES, name, recorded(case), await play(case, kubelet_root), ends=False):
         pytest.fail("\n".join(found), pytrace=False)
 
 
@@ -53,25 +48,10 @@ def test_every_preference_that_they_answer_is_compared():
 # --- The allocator as a package ---------------------------------------------------------------------------------------
 
 
-def test_the_allocator_answers_as_theirs_as_a_package():
+async def test_the_allocator_answers_as_theirs_as_a_package(tmp_path: Path):
     case = amd()[ALLOCATOR]
-    rows = case.inputs["devices"]
-    devices = tuple(
-        Device(DeviceId(row["Id"]), index=str(row["NodeId"]), parent=DeviceId(row["DevId"])) for row in rows
-    )
-    by_node = {device.index: device.id for device in devices}
-    weights = case.outputs["pair_weights"]  # by KFD node
-    scores = {
-        (by_node[one], by_node[other]): 100 - weight for one, row in weights.items() for other, weight in row.items()
-    }
-    rule = Rule(resource=ResourceName("amd.com/gpu"), terms=Terms(strategy=Strategy.CLOSEST))
-    (resource,) = make_offering(Inventory(devices, Links(scores)), [rule]).resources
-    every = [slot.id for slot in resource.slots]
-    for call in case.outputs["calls"]:
-        available = every if call["available"] == "all" else [SlotId(one) for one in call["available"]]
-        must = [SlotId(one) for one in call["must_include"] or ()]
-        if "answer" in call:
-            assert sorted(place(resource, available, must, call["size"]).slots) == sorted(call["answer"]), call
+    if found := judge(DIFFERENCES, ALLOCATOR, recorded_allocator(case), await play_allocator(case, tmp_path)):
+        pytest.fail("\n".join(found), pytrace=False)
 
 
 # --- What no recording shows ------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ async def test_the_outcome_is_theirs_or_one_that_is_meant(
     theirs = recorded(case)
     async with staged(case, kubelet_root) as stage:
         ours = await play(case, stage, theirs | {where: value for where, (_, value) in told.items()}, monkeypatch)
-    if found := judge(DIFFERENCES, name, theirs, ours):
+    if found := judge(DIFFERENCES, name, theirs, ours, ends=False):
         pytest.fail("\n".join(found), pytrace=False)
 
 

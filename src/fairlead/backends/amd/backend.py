@@ -1,6 +1,7 @@
 """The backend of AMD GPUs: the ports of the engine on what the kernel shows. All touching of files is the threads'.
 
-One thread looks for devices, the other asks how they are: a GPU whose counters do not answer holds up no scan.
+One thread looks for devices, one asks how they are, one how busy: a GPU that does not answer holds up no scan, and the
+metrics hold up no probe.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fairlead.kit.hostroot import HostRoot
 from fairlead.kit.notices import Notices
 from fairlead.kit.owner import Owner
 from fairlead.kit.waiting import sleep_unless
-from fairlead.model.device import Device
+from fairlead.model.device import Device, Usage
 from fairlead.model.edits import Edits, Grant
 from fairlead.model.errors import BackendError
 from fairlead.model.health import Cause
@@ -44,6 +45,7 @@ class AmdBackend:
         self._options = options
         self._clock = clock
         self._owner, self._prober = Owner("amd", clock), Owner("amd health", clock)
+        self._meter = Owner("amd use", clock)  # its thread starts with the first question
         self._root = HostRoot(options.host_root)
         self._examiner = Examiner(self._root, options.health, clock)
         self._exporter = Exporter(options.health.exporter) if Check.EXPORTER in options.health.checks else None
@@ -138,6 +140,14 @@ class AmdBackend:
                 for device in devices
             }
 
+    # --- Use ------------------------------------------------------------------------------------------------------
+
+    async def usage(self, devices: Sequence[Device]) -> Mapping[DeviceId, Usage]:
+        """Of whole GPUs: of a partition the driver does not say it."""
+        from fairlead.backends.amd.use import read_use  # noqa: PLC0415 - for metrics alone
+
+        return await self._meter.call(read_use, self._root, devices, deadline_s=PROBE_S, what="the use of all GPUs")
+
     # --- Grants ---------------------------------------------------------------------------------------------------
 
     def edits(self, grant: Grant) -> Edits:
@@ -162,6 +172,7 @@ class AmdBackend:
     async def close(self) -> None:
         self._owner.close()
         self._prober.close()
+        self._meter.close()
 
 
 def _lost(verdicts: Mapping[DeviceId, Verdict]) -> set[DeviceId]:

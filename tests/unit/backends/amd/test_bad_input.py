@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.amd import machines, tree
@@ -15,6 +15,7 @@ from tests.unit.backends.amd.trees import backend, by_id, scan, weight
 
 from fairlead.backends.amd import sysfs
 from fairlead.engine.validate import check_findings, check_verdict
+from fairlead.kit.clock import SystemClock
 from fairlead.model.errors import BackendError
 
 BAD, GOOD = "0000:63:00.0", [gpu.address for gpu in machines.mi210().gpus[1:]]
@@ -286,12 +287,20 @@ async def test_whatever_the_kernel_shows_is_devices_or_an_error(changes: dict[st
         assert len({node.path for node in device.nodes}) == len(device.nodes) >= 2
 
 
+class Hasty(SystemClock):
+    """A device that KFD has lost is looked at again after a pause, which here is none."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(0)
+
+
 @given(st.dictionaries(st.sampled_from(PATHS), CONTENT, max_size=8))
+@example({f"{tree.NODES}/2/properties": b""})
 @settings(max_examples=30, deadline=None)
 async def test_whatever_the_kernel_shows_is_a_verdict_or_no_data(changes: dict[str, bytes]) -> None:
     with tree.scratch() as root:
         tree.write(root, SMALL)
-        amd = backend(root)
+        amd = backend(root, Hasty())
         devices = (await amd.discover()).devices
         _change(root, changes)
         try:
