@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     if coverage or not floors:
         _build_go()
         workers = WORKERS_PER_CORE * (os.cpu_count() or 1)
-        code = run_pytest("-n", str(workers), "--dist", "worksteal", *chosen, coverage=coverage)
+        code = run_pytest("-n", str(workers), "--dist", "worksteal", "--durations=25", *chosen, coverage=coverage)
     if floors and not code:
         code = _judge()
     print(f"· {time.monotonic() - began:.0f} s")
