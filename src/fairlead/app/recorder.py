@@ -281,6 +281,7 @@ class Recorder:
         self._framed(resource, "GetDevicePluginOptions", call.body, answer)
         return answer
 
+    @guarded
     def registered(self, request: dp.RegisterRequest, problem: str) -> None:
         self._framed(ResourceName(request.resource_name), rec.REGISTER, encode(request), problem=problem)
 

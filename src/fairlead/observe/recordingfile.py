@@ -216,13 +216,12 @@ class RecordingFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         fd = os.open(self._path, flags, 0o600)
         try:
-            found = os.fstat(fd)
-            is_new = stat.S_ISREG(found.st_mode) and found.st_size == 0
-            end = len(MAGIC) if is_new else _good_end(fd, found)
-            _lock(fd)
+            _lock(fd)  # before it is looked at: another daemon may begin it just now
+            is_new = _is_begun(os.pread(fd, len(MAGIC), 0))
+            end = len(MAGIC) if is_new else _good_end(fd)
             os.fchmod(fd, 0o600)
             if is_new:
-                os.write(fd, MAGIC)
+                os.pwrite(fd, MAGIC, 0)
             os.ftruncate(fd, end)  # what a daemon that was killed has left
             os.lseek(fd, end, os.SEEK_SET)
         except BaseException:
@@ -241,17 +240,23 @@ def _defect(path: Path, error: Exception) -> str:
 
 
 def _lock(fd: int) -> None:
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, f"it is {files.kind_of(mode)}")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise OSError(errno.EBUSY, "another daemon records there") from None
 
 
-def _good_end(fd: int, found: os.stat_result) -> int:
+def _is_begun(opening: bytes) -> bool:
+    """A recording that was made and has nothing yet: by a daemon that is at it, or was killed there."""
+    return len(opening) < len(MAGIC) and MAGIC.startswith(opening)
+
+
+def _good_end(fd: int) -> int:
     """Where the last whole frame ends. OSError for a file that is no recording, and must stay as it is."""
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, f"it is {files.kind_of(found.st_mode)}")
-    size = found.st_size
+    size = os.fstat(fd).st_size
     if os.pread(fd, len(MAGIC), 0) != MAGIC:
         raise OSError(errno.EEXIST, "it is there, and no recording")
     end = len(MAGIC)
@@ -296,7 +301,10 @@ def read(path: Path, notes: list[str]) -> Iterator[Record]:
     """The records of one file. OSError if it cannot be read or is no recording; `notes`: where it ends early."""
     files.check(path, FILE_MAX_BYTES)
     with path.open("rb") as stream:
-        if stream.read(len(MAGIC)) != MAGIC:
+        opening = stream.read(len(MAGIC))
+        if _is_begun(opening):
+            return
+        if opening != MAGIC:
             raise OSError(errno.EINVAL, "it is no recording of fairlead, or of another version", str(path))
         at = len(MAGIC)
         while head := stream.read(_HEAD.size):

@@ -303,6 +303,17 @@ def test_zeros_that_a_lost_host_left_are_cut_off(tmp_path: Path) -> None:
     assert (len(found), notes) == (4, [])
 
 
+@pytest.mark.parametrize("content", [b"", MAGIC[:1], MAGIC[:-1]])
+def test_a_recording_that_was_only_begun_is_read_as_empty_and_gone_on_with(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(content)
+    assert read_all(path) == ([], [])
+    with written(path) as file:
+        put(file, state(), asked(1))
+    found, notes = read_all(path)
+    assert (len(found), notes) == (2, [])
+
+
 def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
     path = tmp_path / "r"
     path.write_bytes(MAGIC)

@@ -68,7 +68,9 @@ def test_no_bytes_make_it_stumble(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "it is no recording"),
+        (b"", "it has no state"),
+        (MAGIC[:5], "it has no state"),
+        (b"fair\n", "it is no recording"),
         (b"fairlead recording 2\n", "it is no recording"),
         (MAGIC, "it has no state"),
         (MAGIC + frame(rec.encode([asked(1)])), "it has no state"),

@@ -289,9 +289,10 @@ class Endpoint:
             return  # the plugin watcher calls us: see _watched_handlers
         while await self._must_wait():
             await self._context.clock.sleep(LOOK_AGAIN_S)
-        request = self._request(serving.service)
+        request: dp.RegisterRequest | None = None
         self._called = identity(kubelet)  # before connecting: one that takes its place in between is another kubelet
         try:
+            request = self._request(serving.service)
             channel = await Channel.connect(str(kubelet), timeout_s=CONNECT_DEADLINE_S)
             try:
                 serving.caller.registering(channel.peer.pid)
@@ -305,7 +306,8 @@ class Endpoint:
             answer = lc.RegisterFailed(f"registering failed: {type(error).__name__}: {error}")
         else:
             answer = lc.Registered()
-        self._context.registered(request, answer.reason if isinstance(answer, lc.RegisterFailed) else "")
+        if request is not None:
+            self._context.registered(request, answer.reason if isinstance(answer, lc.RegisterFailed) else "")
         mine = asyncio.current_task()
         if isinstance(answer, lc.RegisterFailed) and self._register is mine:
             self._called = None

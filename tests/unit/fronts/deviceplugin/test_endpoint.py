@@ -17,6 +17,7 @@ from fairlead.fronts.deviceplugin import endpoint as endpoint_module
 from fairlead.fronts.deviceplugin import supervisor as supervisor_module
 from fairlead.fronts.deviceplugin.endpoint import Endpoint, EndpointContext
 from fairlead.fronts.deviceplugin.lifecycle import Phase
+from fairlead.fronts.deviceplugin.service import Service
 from fairlead.fronts.deviceplugin.supervisor import Supervisor
 from fairlead.fronts.podresources import read_holdings
 from fairlead.fronts.sockets import SocketWatch, identity
@@ -323,6 +324,21 @@ async def test_a_change_of_options_registers_again(rig: Rig):
     pod = await rig.kubelet.run_pod("p", {"main": {GPU: 1}})
     assert pod.phase == "Running"
     assert any(call.method == "PreStartContainer" for call in rig.kubelet.calls)
+
+
+async def test_a_registration_that_cannot_be_written_is_tried_again(rig: Rig, monkeypatch: pytest.MonkeyPatch):
+    whole = Service.options
+    faults = [ZeroDivisionError("theirs")]
+
+    def options(self: Service, *args: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return whole(self, *args)
+
+    monkeypatch.setattr(Service, "options", options)
+    rig.supervisor.apply([resource(GPU)], ALL_HEALTHY)
+    assert "theirs" in (await rig.fact(Phase.BACKOFF.value))["reason"]
+    await rig.kubelet.wait_for_allocatable(GPU, 2)
 
 
 async def test_code_of_others_that_raises_fails_one_call_and_is_told(rig: Rig):
