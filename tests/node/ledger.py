@@ -74,13 +74,17 @@ def unexplained(
     stays: Iterable[Stay],
     refusals: Iterable[Mapping[str, Any]],
     outages: Iterable[tuple[float, float]] = (),
+    grants: Iterable[Mapping[str, Any]] = (),
 ) -> list[str]:
     """Refusals for want of one card with so much room, although there was one.
 
-    A kubelet that has just started does not yet name the pods that its checkpoint knows, and gives their units to no
-    other pod. What it was first seen not to name during an outage counts as held until the outage is over.
+    A kubelet writes its checkpoint with each grant, and not when a pod ends. The next one begins with it, and drops
+    pods that have ended only after its first batch of pods is admitted (1.36: `syncLoopIteration` calls `AddSource`
+    last, and `UpdateAllocatedDevices` waits for it). So what ended after the last grant before an outage counts as held
+    until the outage is over.
     """
-    windows = list(outages)
+    written = [_at(fact) for fact in grants]
+    windows = [(max((at for at in written if at <= begin), default=begin), end) for begin, end in outages]
     kept = [replace(stay, until=_end(stay.until, windows)) for stay in stays]
     found = []
     for fact in refusals:

@@ -88,3 +88,12 @@ def test_what_ended_while_the_kubelet_was_away_counts_as_held_until_it_is_back()
     assert unexplained(CARDS.units, [ended], [refusal], outages) == []
     later = {**refusal, "at": "1970-01-01T00:01:57+00:00"}
     assert len(unexplained(CARDS.units, [ended], [later], outages)) == 1
+
+
+def test_what_ended_since_the_kubelets_last_checkpoint_is_held_by_the_next_one_for_its_first_pods():
+    ended = Stay("a", frozenset(f"a-{number}" for number in range(25)), 90.0, until=105.0)
+    refusal = {"at": "1970-01-01T00:01:52+00:00", "reason": f"{SEVERAL}: a (5), b (3)"}
+    outages = [(108.0, 115.0)]
+    before, after = ({"at": f"1970-01-01T00:01:{second}+00:00"} for second in ("44", "46"))  # the pod ended at 45
+    assert unexplained(CARDS.units, [ended], [refusal], outages, [before]) == []
+    assert len(unexplained(CARDS.units, [ended], [refusal], outages, [before, after])) == 1

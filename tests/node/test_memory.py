@@ -114,7 +114,8 @@ class Run:
         date(self.load.stays, grants)
         lost = unseen(self.load.stays, grants, self.load.looks, self.cards.card_of)
         print(f"{len(lost)} grants of {len(grants)} were over before they were seen")
-        assert unexplained(self.cards.units, [*self.load.stays, *lost], refusals, self.load.outages) == []
+        stays = [*self.load.stays, *lost]
+        assert unexplained(self.cards.units, stays, refusals, self.load.outages, grants) == []
         self.load.release(self.load.sizes)
         self.load.settle()
         assert self._cluster.holdings(self._resource) == {}
