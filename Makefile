@@ -45,7 +45,7 @@ fmt: $(VENV)/.ready ## format and fix what can be fixed
 node-test: $(VENV)/.ready ## Fairlead on real Kubernetes nodes, two at once, built and started here; needs root and Go
 	@$(BIN)/python -m tests.toolchain node; \
 	$(BIN)/python -m tests.again -m 'node and not alone' -n 2 --dist loadfile --durations=25 tests/node && \
-	$(BIN)/python -m tests.again -m 'node and alone' tests/node
+	$(BIN)/python -m pytest -m 'node and alone' tests/node
 
 node-test-full: $(VENV)/.ready ## the same, with the scenarios that take long, and Kubernetes' own specs
 	@NODE_TEST_FULL=1 $(BIN)/python -m pytest -m node tests/node

@@ -102,6 +102,7 @@ class Run:
         self.assigner.assign(first)
         rest = {name: card for name, card in chosen.items() if name not in first}
         if trouble:
+            self.load.loose.update(chosen)
             with self.load.away():
                 self._trouble.begin()
                 self.assigner.assign(rest)

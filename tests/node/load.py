@@ -69,6 +69,9 @@ class Load:
     """`agrees`: whether a pod that runs and lies on these cards says so itself, where a scheduler writes it there.
 
     `by_card`: the scheduler knows single cards, so that a pod waits when no card has room for it. Else it knows totals.
+
+    `loose`: pods that were told a card by a scheduler, and whose ids may be another card's. A kubelet that has just
+    started counts the units of pods that have ended, and offers none of that card for its first pods (see `ledger`).
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Load:
         self.sizes: dict[str, tuple[int, ...]] = {}  # of every pod that is not over
         self.ready: set[str] = set()
         self.let_go: set[str] = set()
+        self.loose: set[str] = set()
         self.ran = Counter[tuple[int, ...]]()
         self.stays: list[Stay] = []
         self.refused: list[Refused] = []
@@ -172,8 +176,9 @@ class Load:
             if name in self.let_go:
                 found.append(f"{name} was let go: {pod['status']}")
             elif _is_ready(pod) and all((name, f"c{number}") in self._open for number in range(len(sizes))):
-                if not self._agrees(pod, self._places(name)):
-                    found.append(f"{name} lies on {self._places(name)}, and says {pod['metadata'].get('annotations')}")
+                places = self._told(name, alive) if name in self.loose else self._places(name)
+                if not self._agrees(pod, places):
+                    found.append(f"{name} lies on {places}, and says {pod['metadata'].get('annotations')}")
                 # A kubelet that was killed may have reported a container that has ended since.
                 if dead := [n for n in range(len(sizes)) if (name, f"c{n}") not in alive]:
                     found.append(f"{name} is ready, and no process of its containers {dead} lives")
@@ -206,6 +211,14 @@ class Load:
     def _places(self, name: str) -> set[str]:
         return {stay.card for (pod, _), stay in self._open.items() if pod == name}
 
+    def _told(self, name: str, alive: Mapping[Key, tuple[str, int]]) -> set[str]:
+        return {card for (pod, _), (card, _) in alive.items() if pod == name}
+
+    def elsewhere(self) -> set[str]:
+        """Loose pods whose ids are another card's than they were told."""
+        alive = self._alive()
+        return {name for name in self.loose & self.ready if self._places(name) != self._told(name, alive)}
+
     def _alive(self) -> dict[Key, tuple[str, int]]:
         found = {(one.pod, one.container): self.cards.told(one.env) for one in living()}
         return {key: told for key, told in found.items() if told is not None}
@@ -223,7 +236,7 @@ class Load:
             self._compare(key, held[key], alive[key])
 
     def _compare(self, key: Key, ids: frozenset[str], told: tuple[str, int]) -> None:
-        places = {self.cards.card_of(name) for name in ids}
+        places = {told[0]} if key[0] in self.loose else {self.cards.card_of(name) for name in ids}
         assert (places, len(ids) * self.cards.unit_mib) == ({told[0]}, told[1]), f"{key} holds {ids}, was told {told}"
 
     def _agree(self) -> None:

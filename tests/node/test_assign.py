@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,12 +19,14 @@ from msgspec.structs import replace
 
 from tests.node.account import Account
 from tests.node.assign_runs import MIB, TOTAL, UNITS, Command, Run, Shape, rules
-from tests.node.assigner import DIALECTS, Dialect
+from tests.node.assigner import DIALECTS, NAME, Dialect
 from tests.node.cluster import Cluster
 from tests.node.conftest import Measure
 from tests.node.load import Refused
+from tests.node.rig.node import start_kubelet, stop_kubelet
 from tests.node.rig.places import NODE
 from tests.node.rig.steps import until
+from tests.node.trouble import wait_back
 from tests.nvml import Driver, Gpu, gpus
 from tests.nvml.library import compiled_or_skip
 
@@ -78,7 +81,8 @@ def test_pods_get_the_card_that_was_chosen_for_them_in_bursts_over_restarts(
     What its processes were told, what the kubelet says it holds, and what stands on the pod are one card. In every
     other burst the daemon or the kubelet is killed or ended. Then the kubelet refuses pods; and it comes back to pods
     in an order of its own, so that some get what was promised to others: equal pods are exchanged, and one that cannot
-    be helped is refused or told of. Without such trouble none of this happens.
+    be helped is refused or told of. Of a card that it takes to be full it offers no ids, so that a pod has its card and
+    ids of another. Without such trouble none of this happens.
     """
     command.start()
     cluster.wait_offered(dialect.resource, TOTAL)
@@ -99,7 +103,7 @@ def test_pods_get_the_card_that_was_chosen_for_them_in_bursts_over_restarts(
             until(lambda: not run.assigner.is_locked(), "the node's lock is taken away")
         if not wanted:
             break
-        astray = {name for name in load.ready if run.astray(name)}
+        astray = {name for name in load.ready if run.astray(name)} | load.elsewhere()
         others = sorted(load.ready - astray)
         load.release({*astray, *run.chance.sample(others, round(len(others) * 0.7))})
         load.settle()
@@ -110,3 +114,32 @@ def test_pods_get_the_card_that_was_chosen_for_them_in_bursts_over_restarts(
     load.release(load.sizes)
     load.settle()
     assert cluster.holdings(dialect.resource) == {}
+
+
+def test_a_pod_has_its_card_though_a_kubelet_that_restarted_takes_it_to_be_full(
+    cluster: Cluster, dialect: Dialect, those: tuple[Gpu, ...], command: Command
+):
+    """A pod that filled the card has ended, and the kubelet's checkpoint has it still: no id of the card is offered."""
+    command.start()
+    cluster.wait_numbers(dialect.resource, TOTAL, TOTAL)
+    until(lambda: f"{dialect.resource}={TOTAL}x" in str(cluster.annotations()), "the node says how large a unit is")
+    run = Run(cluster, dialect, those, command)
+    load, names = run.load, map("pod{}".format, count())
+    while not load.ready:  # a pod that the kubelet meets before the daemon is refused, and another one comes
+        before, pod = next(names), next(names)
+        load.make(before, (UNITS[0],), schedulerName=NAME)
+        run.assigner.assign({before: "0"})
+        load.settle()
+        load.release([before])
+        load.settle()
+        stop_kubelet(signal.SIGKILL)
+        with load.away():
+            load.make(pod, (8,), schedulerName=NAME)
+            load.loose.add(pod)
+            run.assigner.assign({pod: "0"})
+            start_kubelet(wait=False)
+            wait_back(cluster, dialect.resource, TOTAL)
+        load.settle()
+        assert [one for one in load.refused if not load.is_away(one)] == []
+    assert load.elsewhere() == load.ready
+    assert run.odd(load.ready) == []

@@ -64,6 +64,8 @@ class Node:
         self.names: dict[str, Pod] = {}  # pods that the kubelet knows
         self.refused: dict[str, str] = {}
         self.foreign: set[str] = set()  # served by another plugin
+        self.checkpoint: set[str] = set()  # slots of pods that have ended since the kubelet wrote its checkpoint
+        self.counted: set[str] = set()  # of these: what a kubelet that has just started takes to be held
         self.facts: list[tuple[str, dict[str, Any]]] = []
         self.problems: dict[str, str] = {}
         self.unlocked: list[str] = []
@@ -249,6 +251,7 @@ class Node:
 
     async def _allocate(self, uid: str, size: int, *, init: bool, kill: bool = False) -> Given:
         taken = {slot for containers in self.ledger.values() for given in containers.values() for slot in given.slots}
+        taken |= self.counted
         mine = self.ledger[uid].values()
         reusable = {slot for given in mine if given.init for slot in given.slots}
         reusable -= {slot for given in mine if not given.init for slot in given.slots}
@@ -274,7 +277,16 @@ class Node:
         except AskRefused:
             self.assigner.forget(self.resource, [])
             raise
+        self.checkpoint = set(self.counted)
         return Given(frozenset(chosen), tuple(device.index for device in grant.devices), init, grant.variables)
+
+    def restart_kubelet(self) -> None:
+        """Its first pods come before it has dropped those that have ended: see `have_pods`."""
+        self.counted = set(self.checkpoint)
+
+    def have_pods(self) -> None:
+        """The kubelet has taken all its pods in."""
+        self.counted = set()
 
     def serve_by_another_plugin(self, uid: str) -> bool:
         """As the plugins do that ours replaces: any ids, the card that the annotation says, marked at once."""
@@ -296,7 +308,7 @@ class Node:
 
     def end(self, uid: str, phase: str = "Succeeded") -> None:
         """Its containers have ended, and the API server knows. An ended pod is not in the watch."""
-        self.ledger.pop(uid, None)
+        self.checkpoint |= {slot for given in self.ledger.pop(uid, {}).values() for slot in given.slots}
         self.names.pop(uid, None)
         if (pod := self.api.pop(uid, None)) is not None:
             self.extender.release(pod)

@@ -72,6 +72,10 @@ async def play(plan: list[tuple[str, int]], seed: int, assign: Assign | None = N
                 await node.calm()
                 node.serve_by_another_plugin(waiting[number % len(waiting)])
                 node.start()
+            case "kubelet":
+                node.restart_kubelet()
+            case "have pods":
+                node.have_pods()
             case "faulty":
                 node.bind(SHAPES[number % len(SHAPES)], card=("7", "")[number % 2])
             case "time":
@@ -121,7 +125,9 @@ async def test_what_once_went_wrong(plan: tuple[str, ...], seed: int):
     node.check_settled()
 
 
-HARSH = (*STEPS, *("kill",) * 3, *("another",) * 2, "faulty")
+KUBELET = (*STEPS, "kubelet", "have pods")  # then ids may be another card's
+HARSH = (*KUBELET, *("kill",) * 3, *("another",) * 2, "faulty")
+kubelet = st.lists(st.tuples(st.sampled_from(KUBELET), st.integers(0, 2**16)), min_size=1, max_size=40)
 harsh = st.lists(st.tuples(st.sampled_from(HARSH), st.integers(0, 2**16)), min_size=1, max_size=40)
 
 
@@ -143,7 +149,7 @@ def test_after_kills_faulty_pods_and_a_change_of_plugins_as_well(
 
 
 @settings(deadline=None, max_examples=40)
-@given(steps, st.integers(0, 2**16))
+@given(kubelet, st.integers(0, 2**16))
 def test_a_scheduler_that_counts_by_what_it_wrote_counts_right_at_every_moment(plan: list[tuple[str, int]], seed: int):
     """In any order of admissions, what it wrote stays; and an empty node is empty in its books."""
 
@@ -155,6 +161,7 @@ def test_a_scheduler_that_counts_by_what_it_wrote_counts_right_at_every_moment(p
             assert set(booked) == {uid for uid, pod in node.api.items() if pod.annotations["card"] == card}
         for uid in [*node.api, *node.ledger]:
             node.end(uid)
+        node.have_pods()
         await node.settle()
         assert not any(node.extender.pods.values())
         for _ in node.extender.pods:
@@ -224,5 +231,35 @@ def test_nobody_is_refused_whose_promise_can_be_kept(data: st.DataObject, seed: 
             for uid in data.draw(st.lists(st.sampled_from(sorted(node.api)), unique=True)):
                 node.end(uid)
             node.sync()
+
+    asyncio.run(run())
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.data(), st.integers(0, 2**16), st.sampled_from([None, KEEP]))
+def test_a_kubelet_that_restarted_and_counts_ended_pods_costs_no_pod_its_card(
+    data: st.DataObject, seed: int, assign: Assign | None
+):
+    """It offers no ids of a card that it takes to be full: ids of another card then stand for it."""
+
+    async def run() -> None:
+        node = Node(seed, replace(make_cards(), terms=Terms(assign=assign)) if assign is not None else None)
+        for _ in range(data.draw(st.integers(1, 3))):
+            for uid in [node.bind(data.draw(st.sampled_from(SINGLE))) for _ in range(data.draw(st.integers(1, 4)))]:
+                if uid is not None and len(node.resource.slots) - len(node.counted) - sum(node.load().values()) >= 4:
+                    node.sync()
+                    promised = node.api[uid].annotations["card"]
+                    assert await node.admit(uid), node.refused
+                    assert {given.told for given in node.ledger[uid].values()} == {(promised,)}
+                    node.check_room()
+                    await node.verify()
+            await node.settle()
+            for uid in data.draw(st.lists(st.sampled_from(sorted(node.api)), unique=True)):
+                node.end(uid)
+            node.sync()
+            if data.draw(st.booleans()):
+                await node.verify()
+            node.restart_kubelet()
+        assert not node.wrong
 
     asyncio.run(run())

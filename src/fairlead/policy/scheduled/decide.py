@@ -90,7 +90,8 @@ def ask_preference(
     end_s = now_s + state.assign.wait_s
     allocations = state.allocations.released(free - set(must) if must else free, init=True)
     deadlines = {**_live(state, now_s), amount: end_s}
-    state = replace(state, preferred=None, free=free, allocations=allocations, deadlines=deadlines)
+    ended = state.ended - free if state.ended else state.ended
+    state = replace(state, preferred=None, free=free, allocations=allocations, deadlines=deadlines, ended=ended)
     return state, Question(amount, must, now_s, end_s, preference=True)
 
 
@@ -110,7 +111,7 @@ def decide(state: State, question: Question, pods: PodsKnown, now_s: float) -> t
         doubtful = isinstance(found, Miss) or found.again or pods.silent_s > SILENT_S
         if doubtful and not question.read and not pods.away:
             return state, ReadPods()
-        odd = isinstance(found, Miss) or bool(found.moved)
+        odd = isinstance(found, Miss) or bool(found.moved) or found.passed
         if not question.asked and (
             not state.adopted or (odd and (state.allocations.unconfirmed or state.has_unknown_pods))
         ):

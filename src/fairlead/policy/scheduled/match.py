@@ -35,6 +35,7 @@ class Match(Struct, frozen=True):
     left: str = ""  # uid of the pod that they were given to
     # It has had this already, and the kubelet took it away: it forgot, or the pod has ended. Or it was refused.
     again: bool = False
+    passed: bool = False  # pods that came before it have no room on their devices, as far as is known
 
 
 class Miss(Struct, frozen=True):
@@ -87,7 +88,8 @@ class Search(Struct, frozen=True):
             found.append((pending, request))
         if found:
             pending, request = found[0]
-            return Match(pending, request, tuple(other for other, its in found[1:] if its.devices != request.devices))
+            rivals = tuple(other for other, its in found[1:] if its.devices != request.devices)
+            return Match(pending, request, rivals, passed=bool(full))
         other_match = self._move(latest) or self._repeat(self.pods)
         if other_match is not None and isinstance(fits := self._with_room(other_match), Match):
             return fits

@@ -13,8 +13,10 @@ from msgspec.structs import replace
 
 from fairlead.model.assign import Assign
 from fairlead.model.errors import some
+from fairlead.model.names import SlotId
 from fairlead.model.pod import Pod
 from fairlead.policy.pods.annotations import Form
+from fairlead.policy.scheduled.allocations import Allocations
 from fairlead.policy.scheduled.match import is_misplaced
 from fairlead.policy.scheduled.pending import PendingPod, write_actual, write_assignment
 from fairlead.policy.scheduled.reassign import Placement
@@ -62,7 +64,8 @@ def observe(
     outcome = reconcile(
         state.allocations, state.pods.pending, held, device_of, state.room, now_s, grace_s, keep=state.keeps_assignments
     )
-    state = replace(state, adopted=True, allocations=outcome.allocations)
+    ended = _ended(state, outcome.allocations, held)
+    state = replace(state, adopted=True, allocations=outcome.allocations, ended=ended)
     known = {uid: pod for uid, (pod, _, _) in state.pods.by_uid.items()}
     effects: list[Effect] = [
         Record("assignment-lost", {"resource": name, "pod": str(known.get(lost.uid)), "container": lost.container})
@@ -101,6 +104,13 @@ def observe(
         state, effects = replace(state, locked_for=""), [*effects, Unlock(state.assign.node_lock)]
     annotated = state.annotated | {pending.uid for pending in new}
     return replace(state, wrong=wrong, annotated=annotated, strangers=frozenset(outcome.strangers)), effects
+
+
+def _ended(state: State, now: Allocations, held: Held) -> frozenset[SlotId]:
+    """Slots of confirmed containers that have ended. If no other was given them, none has them but in old records."""
+    left = {each.slots for each in state.allocations if each.confirmed and each.key not in now}
+    found = state.ended.union(*left)
+    return found.difference(now.slots, *held.values()) if found else found
 
 
 def _names(state: State) -> dict[str, str]:

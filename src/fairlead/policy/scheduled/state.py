@@ -62,6 +62,7 @@ class State(Struct, frozen=True):
     pods: PodsRead = PodsRead()
     allocations: Allocations = field(default_factory=Allocations)
     adopted: bool = False  # whether it is known what containers had before this daemon began
+    ended: frozenset[SlotId] = frozenset()  # had by pods that have ended, and not given or seen free since
     # The question that is open.
     preferred: Preferred | None = None
     free: AbstractSet[SlotId] | None = None  # what the kubelet could give, by its last question for a preference
@@ -133,8 +134,13 @@ class State(Struct, frozen=True):
         return room
 
     def _hidden(self) -> dict[DeviceId, int]:
-        """Slots that are not free, and were not given out here: a pod has them that the watch has not shown."""
+        """Slots that are not free, and were not given out here: a pod has them that the watch has not shown.
+
+        Slots of pods that have ended are no such: a kubelet that has just started counts them for its first pods.
+        """
         resource, free, given = self.resource, self.free, self.allocations.slots
+        if self.ended:
+            given = given | self.ended
         # What a pod uses again is free to it, and given: it explains none of the others.
         if free is None or len(resource.slots) - len(free) == len(given) - len(given & free):
             return {}
@@ -237,6 +243,7 @@ def read_pods(state: State, pods: Mapping[str, Pod], ordered: Mapping[str, Texts
 
 def allocate(state: State, found: Match | None, slots: frozenset[SlotId], now_s: float, *, unasked: bool) -> State:
     """A container was given slots, for the pod that was found. None: it is not known for which pod."""
+    state = replace(state, ended=state.ended - slots) if state.ended else state
     if found is None:
         return replace(state, preferred=None, free=None, locked_for="")
     draft, uid, request = state.allocations.draft(), found.pending.uid, found.request
