@@ -277,7 +277,7 @@ BREACHES: list[tuple[type[Any], str]] = [
     (Lost, "reopen: the scan after it found a, not a, b"),
     (Changing, "edits: two answers for one grant differ"),
     (Reading, "edits: edits has used the host: open /proc/self/comm"),
-    (Lazy, "edits: edits took 0.1 s for 1 devices"),
+    (Lazy, "edits: edits took 0."),
     (Wrong, "edits: edits: edits gave {}, not Edits"),
     (Unclosed, "closing: left behind: thread unclosed, task unended, descriptor /dev/zero"),
     (Breaking, "closing: close: OSError: stuck"),

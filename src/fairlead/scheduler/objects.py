@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from fairlead.cluster import objects
-from fairlead.cluster.objects import Keeps, ObjectMeta
-from fairlead.model.pod import Pod
+from fairlead.cluster.objects import ContainerSpec, Keeps
+from fairlead.model.pod import Container, Pod
 
 ENDED = frozenset({"Succeeded", "Failed"})
 # A pod whose bind comes long after its filter: members of a group wait for each other, volumes are made first. These
@@ -16,6 +16,17 @@ GROUP_LABELS = (
     "pod-group.scheduling.sigs.k8s.io",
     "scheduling.k8s.io/group-name",
 )
+
+
+class ObjectMeta(Struct, frozen=True, rename="camel"):
+    """Without times: a scheduler reads none, and a cluster has tens of thousands of pods."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class Claim(Struct, frozen=True, rename="camel"):
@@ -42,7 +53,8 @@ class PodStatus(objects.PodStatus, frozen=True, rename="camel"):
     nominated_node_name: str = ""
 
 
-class PodObject(objects.PodObject, frozen=True):
+class PodObject(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -82,4 +94,23 @@ def read_pod(found: PodObject, keeps: Keeps) -> SeenPod:
     grouped = any(key in (found.metadata.labels or {}) for key in GROUP_LABELS)
     waits = bool(volumes or spec.resource_claims or grouped)
     group = f"{found.metadata.namespace}/{spec.scheduling_group.pod_group_name}" if spec.scheduling_group else ""
-    return SeenPod(objects.read_pod(found, keeps), spec.priority or 0, found.status.nominated_node_name, waits, group)
+    pod = Pod(
+        uid=found.metadata.uid,
+        namespace=found.metadata.namespace,
+        name=found.metadata.name,
+        node=spec.node_name,
+        annotations=_kept(found.metadata.annotations, keeps),
+        labels=_kept(found.metadata.labels, keeps),
+        init_containers=tuple(map(_container, spec.init_containers or ())),
+        containers=tuple(map(_container, spec.containers or ())),
+    )
+    return SeenPod(pod, spec.priority or 0, found.status.nominated_node_name, waits, group)
+
+
+def _kept(texts: dict[str, str] | None, keeps: Keeps) -> dict[str, str]:
+    return {key: text for key, text in texts.items() if keeps(key)} if texts else {}
+
+
+def _container(found: ContainerSpec) -> Container:
+    limits, requests = found.resources.limits or {}, found.resources.requests or {}
+    return Container(found.name, limits, requests, sidecar=found.restart_policy == "Always")
