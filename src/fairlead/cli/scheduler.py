@@ -14,6 +14,8 @@ from fairlead.model.errors import UsageError
 if TYPE_CHECKING:
     from fairlead.config.schedulerspec import SchedulerSpec
 
+BINDS_AT_ONCE = 16  # of kube-scheduler, in parallel
+
 config_option = click.option("--config", metavar="FILE", help="Resources, policies and addresses. [FAIRLEAD_SCHEDULER]")
 
 
@@ -41,7 +43,8 @@ def scheduler(
     spec = _spec(config, listen)
     clock, around = SystemClock(), environment()
     journal = Journal(clock, to_stderr(json_line if log_format == "json" else text_line))
-    client = Client(find_access(around, clock, kubeconfig=kubeconfig or spec.kubeconfig), clock)
+    access = find_access(around, clock, kubeconfig=kubeconfig or spec.kubeconfig)
+    client = Client(access, clock, idle_kept=BINDS_AT_ONCE)
     try:
         asyncio.run(serve(spec, client, clock, journal.record))
     finally:

@@ -108,12 +108,15 @@ class Client:
         rng: Random | None = None,
         attempt_s: float = ATTEMPT_S,
         patience_s: float = PATIENCE_S,
+        idle_kept: int = IDLE_KEPT,
     ) -> None:
+        """`idle_kept`: connections that are kept for the next requests, for as many as are sent at once."""
         self.access = access
         self.clock = clock
         self.rng = rng or Random()  # noqa: S311 - spreads retries, hides nothing
         self._attempt_s = attempt_s
         self._patience_s = patience_s
+        self._idle_kept = idle_kept
         self._idle: list[Connection] = []
         self.answers: bool | None = None  # whether the server answered the last request; None: none was sent
 
@@ -140,11 +143,13 @@ class Client:
         labels: str = "",
         page: int = PAGE,
         patience_s: float | None = None,
+        shrink: Callable[[T], T] | None = None,
     ) -> ObjectList[T]:
         """All of them, a page at a time. Raises Gone if the list was too slow for the server's memory.
 
         No version is asked for, so the answer holds everything that was written before the request (a consistent
-        read). `patience_s`: for each page with its tries; 0: one try.
+        read). `patience_s`: for each page with its tries; 0: one try. `shrink`: makes an object small before the next
+        page is read. Without it all objects are in memory as they came, and what of them stays lies scattered there.
         """
         query, size = _selectors(fields, labels), page
         items: list[T] = []
@@ -158,7 +163,8 @@ class Client:
                 size = max(1, size // 4)
                 continue
             size = min(page, 2 * size)
-            items += [_decode(item, into) for item in found.items or ()]
+            fresh = (_decode(item, into) for item in found.items or ())
+            items += map(shrink, fresh) if shrink is not None else fresh
             if not found.metadata.next_page:
                 return ObjectList(tuple(items), found.metadata.resource_version)
             query["continue"] = found.metadata.next_page
@@ -336,7 +342,7 @@ class Client:
         return None
 
     def _keep(self, connection: Connection) -> None:
-        if connection.reusable and len(self._idle) < IDLE_KEPT:
+        if connection.reusable and len(self._idle) < self._idle_kept:
             connection.idle_since_s = self.clock.monotonic()
             self._idle.append(connection)
         else:

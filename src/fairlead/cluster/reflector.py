@@ -68,15 +68,17 @@ class Reflector(Generic[T]):
         *,
         namespace: str = "",
         fields: str = "",
+        shrink: Callable[[T], T] | None = None,
         on_stall: Callable[[float], None] = lambda _silent_s: None,
     ) -> None:
-        """`on_stall`: the watch was silent for so long, and there were changes."""
+        """`shrink`: see `Client.list`. `on_stall`: the watch was silent for so long, and there were changes."""
         self._client = client
         self._kind = kind
         self._into = into
         self._store = store
         self._namespace = namespace
         self._fields = fields
+        self._shrink = shrink
         self._on_stall = on_stall
         self._version = ""  # empty: list again
         self._failures = 0
@@ -230,7 +232,12 @@ class Reflector(Generic[T]):
         """One list, in one try: the back-off is ours. `merge`: a watch may be ahead of it. Whether it was news."""
         began_s = self._client.clock.monotonic()
         listing = await self._client.list(
-            self._kind, self._into, namespace=self._namespace, fields=self._fields, patience_s=0.0
+            self._kind,
+            self._into,
+            namespace=self._namespace,
+            fields=self._fields,
+            patience_s=0.0,
+            shrink=self._shrink,
         )
         news = self._store.replace(listing.items, listing.version if merge else "", began_s)
         self._store.heard()

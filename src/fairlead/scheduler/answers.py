@@ -9,6 +9,7 @@ from msgspec import Struct
 from fairlead.policy.packing.node import Demand, NodeRoom
 from fairlead.policy.packing.packing import Booking, Origin
 from fairlead.policy.packing.victims import choose_victims
+from fairlead.policy.pods.contract import Contract
 from fairlead.policy.pods.requests import Fault
 from fairlead.scheduler.view import Asked, View
 
@@ -28,9 +29,11 @@ def best_nodes(view: View, asked: Asked, names: Iterable[str], count: int) -> li
     listed = list(names)
     (position, demand), *others = asked.demands
     packing = view.packings[position]
-    if not others and not packing.promised:
-        return [one.node for one in packing.best(demand, listed, count, asked.uid)]
-    # Few pods ask for two of our resources, and few nodes are promised: all nodes are looked at one by one.
+    if not others:
+        best = [one.node for one in packing.best(demand, listed, count, asked.uid)]
+        if len(best) == count or not packing.promised:
+            return best
+    # Few pods ask for two of our resources, or need a node that is promised: all nodes are looked at one by one.
     ranked = [one.node for one in packing.best(demand, listed, ALL, asked.uid)]
     known = set(ranked)
     # A promise to a pod of lower priority does not count.
@@ -57,26 +60,41 @@ def refusals(view: View, asked: Asked | Fault, names: Iterable[str]) -> Refusals
         return Refusals({}, dict.fromkeys(names, asked.text))
     now: dict[str, str] = {}
     for_good: dict[str, str] = {}
-    reasons: dict[str, tuple[int, Demand]] = {}
-    largest: dict[int, int] = {}
+    parts = [_Part(view.terms[position].contract, position, demand) for position, demand in asked.demands]
     for name in names:
-        for position, demand in asked.demands:
-            room = view.room(asked, name, position)
-            contract = view.terms[position].contract
+        for part in parts:
+            room = view.room(asked, name, part.position)
             if room is None or not room.devices:
-                for_good[name] = contract.not_offered.format(node=name, resource=contract.resource)
+                for_good[name] = part.contract.not_offered.format(node=name, resource=part.contract.resource)
                 break
-            if not could_fit(room, demand):
-                for_good[name] = f"{contract.too_small}: {_say(demand)}, and its devices are smaller or fewer"
+            if not part.could_fit(room):
+                for_good[name] = part.too_small
                 break
-            if not room.fits(demand):
-                reasons[name] = position, demand
-                largest[position] = max(largest.get(position, 0), room.largest)
+            if not room.fits(part.demand):
+                part.full.append(name)
+                part.largest = max(part.largest, room.largest)
                 break
-    for name, (position, demand) in reasons.items():
-        text = view.terms[position].contract.too_small
-        now[name] = f"{text}: {_say(demand)}, at most {largest[position]} free"
+    for part in parts:
+        now |= dict.fromkeys(part.full, f"{part.text}, at most {part.largest} free")
     return Refusals(now, for_good)
+
+
+class _Part:
+    """One demand of a pod that is refused. Most nodes have the devices of others: what these could take is kept."""
+
+    def __init__(self, contract: Contract, position: int, demand: Demand) -> None:
+        self.contract, self.position, self.demand = contract, position, demand
+        self.text = f"{contract.too_small}: {_say(demand)}"
+        self.too_small = f"{self.text}, and its devices are smaller or fewer"
+        self.full: list[str] = []  # nodes that have no room now
+        self.largest = 0  # the most units that one of their devices still gives
+        self._known: dict[int, tuple[object, bool]] = {}  # by the identity of the devices, which are held for that
+
+    def could_fit(self, room: NodeRoom) -> bool:
+        known = self._known.get(id(room.devices))
+        if known is None:
+            known = self._known[id(room.devices)] = room.devices, could_fit(room, self.demand)
+        return known[1]
 
 
 def could_fit(room: NodeRoom, demand: Demand) -> bool:

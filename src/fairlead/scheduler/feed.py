@@ -32,8 +32,8 @@ class Feed:
         self.maps: _Maps | None = None
         self.nodes = _Nodes(view, on_room, client.clock)
         self.pods = _Pods(view, on_room, client.clock)
-        self._nodes = Reflector(client, NODES, NodeObject, self.nodes)
-        self._pods = Reflector(client, PODS, PodObject, self.pods, fields=RUNNING)
+        self._nodes = Reflector(client, NODES, NodeObject, self.nodes, shrink=view.reader.small_node)
+        self._pods = Reflector(client, PODS, PodObject, self.pods, fields=RUNNING, shrink=view.reader.small_pod)
         self._maps: Reflector[ConfigMapObject] | None = None
         prefixes = {one.contract.unhealthy_map for one in view.terms} - {""}
         if prefixes and maps:
@@ -107,7 +107,7 @@ class _Nodes(Half):
     def replace(self, items: tuple[NodeObject, ...], version: str, began_s: float) -> bool:
         del version, began_s
         here = {node.metadata.name for node in items}
-        changed = bool([node for node in items if self._view.put_node(node)])
+        changed = self._view.put_nodes(items)
         for name in self._view.node_names() - here:
             self._view.drop_node(name)
         self._listed()
@@ -127,7 +127,7 @@ class _Pods(Half):
         del began_s
         here = {pod.metadata.uid for pod in items}
         for pod in items:
-            self._view.put_pod(pod)
+            self._view.put_pod(pod, small=True)
         gone = [uid for uid in self._view.pods() if uid not in here]
         for uid in gone:
             self._view.drop_pod(uid)

@@ -16,6 +16,7 @@ GROUP_LABELS = (
     "pod-group.scheduling.sigs.k8s.io",
     "scheduling.k8s.io/group-name",
 )
+_GROUPED = frozenset(GROUP_LABELS)
 
 
 class ObjectMeta(Struct, frozen=True, rename="camel"):
@@ -78,6 +79,15 @@ class ConfigMapObject(Struct, frozen=True):
     data: UnhealthyList | None = None
 
 
+class PodParts(Struct, frozen=True):
+    """What pods have in common with their copies."""
+
+    annotations: dict[str, str]
+    labels: dict[str, str]
+    init_containers: tuple[Container, ...]
+    containers: tuple[Container, ...]
+
+
 class SeenPod(Struct, frozen=True):
     """A pod with what only a scheduler asks."""
 
@@ -88,10 +98,11 @@ class SeenPod(Struct, frozen=True):
     group: str = ""  # of kube-scheduler itself, which asks about all members before it binds one
 
 
-def read_pod(found: PodObject, keeps: Keeps) -> SeenPod:
-    spec = found.spec
-    volumes = any(one.persistent_volume_claim or one.ephemeral for one in spec.volumes or ())
-    grouped = any(key in (found.metadata.labels or {}) for key in GROUP_LABELS)
+def read_pod(found: PodObject, keeps: Keeps, known: PodParts | None = None) -> SeenPod:
+    """`known`: its parts, where they have been read."""
+    spec, parts = found.spec, known or read_parts(found, keeps)
+    volumes = any(one.persistent_volume_claim or one.ephemeral for one in spec.volumes) if spec.volumes else False
+    grouped = not _GROUPED.isdisjoint(found.metadata.labels or ())
     waits = bool(volumes or spec.resource_claims or grouped)
     group = f"{found.metadata.namespace}/{spec.scheduling_group.pod_group_name}" if spec.scheduling_group else ""
     pod = Pod(
@@ -99,12 +110,21 @@ def read_pod(found: PodObject, keeps: Keeps) -> SeenPod:
         namespace=found.metadata.namespace,
         name=found.metadata.name,
         node=spec.node_name,
-        annotations=_kept(found.metadata.annotations, keeps),
-        labels=_kept(found.metadata.labels, keeps),
-        init_containers=tuple(map(_container, spec.init_containers or ())),
-        containers=tuple(map(_container, spec.containers or ())),
+        annotations=parts.annotations,
+        labels=parts.labels,
+        init_containers=parts.init_containers,
+        containers=parts.containers,
     )
     return SeenPod(pod, spec.priority or 0, found.status.nominated_node_name, waits, group)
+
+
+def read_parts(found: PodObject, keeps: Keeps) -> PodParts:
+    return PodParts(
+        _kept(found.metadata.annotations, keeps),
+        _kept(found.metadata.labels, keeps),
+        tuple(map(_container, found.spec.init_containers or ())),
+        tuple(map(_container, found.spec.containers or ())),
+    )
 
 
 def _kept(texts: dict[str, str] | None, keeps: Keeps) -> dict[str, str]:

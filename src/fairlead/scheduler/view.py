@@ -6,7 +6,7 @@ was promised to it by preemption, room that its filter was answered with.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -14,14 +14,12 @@ from msgspec.structs import replace
 
 from fairlead.model.errors import InvalidQuantity
 from fairlead.model.quantity import parse_quantity
-from fairlead.policy.packing.demand import keys, node_settings, read_demand, read_shares
 from fairlead.policy.packing.node import Demand, DeviceRoom, NodeRoom, Preference, Share
 from fairlead.policy.packing.packing import Booking, Origin, Packing
-from fairlead.policy.packing.told import read_devices
 from fairlead.policy.pods.contract import Contract
 from fairlead.policy.pods.requests import Fault
-from fairlead.scheduler.alike import Alike
-from fairlead.scheduler.objects import ENDED, GROUP_LABELS, NodeObject, PodObject, SeenPod, read_pod
+from fairlead.scheduler.objects import ENDED, NodeObject, PodObject, SeenPod
+from fairlead.scheduler.reading import Demands, Node, Reader, Shape, read_copies_shares
 
 TENTATIVE_S = 5.0  # from a filter to its bind; a scheduling cycle takes far less
 WAITING_S = 600.0  # the same for pods that wait for others, or for volumes: as long as kube-scheduler waits for these
@@ -39,27 +37,18 @@ class Asked(Struct, frozen=True):
     """What a pod asks for of each resource that we manage. Never empty."""
 
     seen: SeenPod
-    demands: tuple[tuple[int, Demand], ...]  # by the position of its terms
+    demands: Demands
 
     @property
     def uid(self) -> str:
         return self.seen.pod.uid
 
 
-class Node(Struct, frozen=True):
-    """What was read of a node, for each of the terms."""
-
-    devices: tuple[tuple[DeviceRoom, ...], ...]
-    preferences: tuple[Preference, ...]
-    pods_max: tuple[int, ...]
-
-
 class View:
     def __init__(self, terms: Sequence[Terms]) -> None:
         self.terms = tuple(terms)
         self.packings = tuple(Packing(one.preference) for one in terms)
-        self._keys = keys(one.contract for one in terms) | frozenset(GROUP_LABELS)
-        self._alike = Alike()
+        self.reader = Reader([one.contract for one in terms], [one.preference for one in terms])
         self._nodes: dict[str, Node] = {}
         self._unhealthy: dict[str, frozenset[str]] = {}  # by node: indexes that a ConfigMap names
         self._waiting: dict[str, Asked] = {}  # pods without a node that ask for something of ours
@@ -71,25 +60,40 @@ class View:
 
     def keeps(self, key: str) -> bool:
         """Annotations and labels of pods that are worth memory."""
-        return key in self._keys
+        return self.reader.keeps(key)
 
     # --- Nodes ------------------------------------------------------------------------------------------------------
 
     def put_node(self, found: NodeObject) -> bool:
         """Whether it offers something else than before."""
-        name, node = found.metadata.name, self.read_node(found)
-        known = self._nodes.get(name)
-        if node == known:
-            return False
-        self._nodes[name] = node
-        self._offer(name, node)
-        if known is None or known.devices != node.devices:
-            # Positions of devices may be others now.
-            again = {one.uid for packing in self.packings for one in packing.on(name) if one.origin is Origin.SEEN}
-            for uid, seen in list(self._bound.items()):
-                if seen.pod.node == name and (uid in again or uid in self.faults or known is None):
-                    self._put_bound(seen, self.asked(seen))
-        return True
+        return self.put_nodes((found,))
+
+    def put_nodes(self, found: Iterable[NodeObject]) -> bool:
+        """Whether one of them offers something else than before. Many at once cost one look at the pods."""
+        changed = False
+        again: dict[str, bool] = {}  # positions of devices may be others now; and whether the node is new
+        for one in found:
+            name, node = one.metadata.name, self.reader.node(one)
+            known = self._nodes.get(name)
+            if node == known:
+                continue
+            changed = True
+            self._nodes[name] = node
+            self._offer(name, node)
+            if known is None or known.devices != node.devices:
+                again[name] = known is None
+        if again:
+            self._read_again(again)
+        return changed
+
+    def _read_again(self, nodes: Mapping[str, bool]) -> None:
+        for uid, seen in list(self._bound.items()):
+            new = nodes.get(seen.pod.node)
+            if new is None:
+                continue
+            booked = [packing.booking(uid) for packing in self.packings]
+            if new or uid in self.faults or any(one is not None and one.origin is Origin.SEEN for one in booked):
+                self._put_bound(seen, self.asked(seen))
 
     def _offer(self, name: str, node: Node) -> bool:
         """Whether it is another than before."""
@@ -120,17 +124,6 @@ class View:
         for packing in self.packings:
             packing.drop_node(name)
 
-    def read_node(self, found: NodeObject) -> Node:
-        annotations, labels = found.metadata.annotations or {}, found.metadata.labels or {}
-        capacity, allocatable = found.status.capacity or {}, found.status.allocatable or {}
-        devices, preferences, most = [], [], []
-        for one in self.terms:
-            devices.append(self._alike.devices(read_devices(annotations, capacity, allocatable, one.contract)))
-            word, pods_max = node_settings(labels, one.contract)
-            preferences.append(Preference(word) if word in list(Preference) else one.preference)
-            most.append(pods_max)
-        return Node(tuple(devices), tuple(preferences), tuple(most))
-
     def node_names(self) -> set[str]:
         return set(self._nodes)
 
@@ -150,13 +143,12 @@ class View:
 
     # --- Pods -------------------------------------------------------------------------------------------------------
 
-    def put_pod(self, found: PodObject) -> bool:
-        """What a watch shows. Whether room became free by it."""
+    def put_pod(self, found: PodObject, *, small: bool = False) -> bool:
+        """What a watch shows. Whether room became free by it. `small`: see `Reader.pod`."""
         if found.status.phase in ENDED:
             return self.drop_pod(found.metadata.uid)
-        read = read_pod(found, self.keeps)
-        seen = replace(read, pod=self._alike.pod(read.pod))
-        asked = self.asked(seen)
+        seen, shape = self.reader.pod(found, small=small)
+        asked = self._asked(seen, shape.demands)
         if asked is None or isinstance(asked, Fault):
             return self.drop_pod(seen.pod.uid) if seen.pod.uid in self._bound else False
         if not seen.pod.node:
@@ -166,7 +158,7 @@ class View:
         self._waiting.pop(asked.uid, None)
         self.refused.pop(asked.uid, None)
         self._until_s.pop(asked.uid, None)
-        return self._put_bound(seen, asked)
+        return self._put_bound(seen, asked, shape)
 
     def drop_pod(self, uid: str) -> bool:
         """Whether room became free."""
@@ -206,20 +198,18 @@ class View:
         return self._waiting.get(uid)
 
     def asked(self, seen: SeenPod) -> Asked | Fault | None:
-        demands = []
-        for position, one in enumerate(self.terms):
-            demand = read_demand(seen.pod, one.contract)
-            if isinstance(demand, Fault):
-                return demand
-            if demand is not None:
-                demands.append((position, demand))
+        return self._asked(seen, self.reader.demands(seen.pod))
+
+    def _asked(self, seen: SeenPod, demands: Demands | Fault) -> Asked | Fault | None:
+        if isinstance(demands, Fault):
+            return demands
         same = [position for position, _ in demands if any(one in self._beside(position) for one, _ in demands)]
         if same and not seen.pod.node:
             names = " and ".join(self.terms[position].contract.resource for position in same)
             return Fault(f"it asks for {names}, which are on the same devices. Ask for one of them")
-        return Asked(seen, tuple(demands)) if demands else None
+        return Asked(seen, demands) if demands else None
 
-    def _put_bound(self, seen: SeenPod, asked: Asked | Fault | None) -> bool:
+    def _put_bound(self, seen: SeenPod, asked: Asked | Fault | None, shape: Shape | None = None) -> bool:
         """Books what a pod on a node has. A part that cannot be read stays as it was booked by us."""
         pod = seen.pod
         self._bound[pod.uid] = seen
@@ -230,7 +220,7 @@ class View:
         for position, demand in asked.demands:
             packing, contract = self.packings[position], self.terms[position].contract
             devices = node.devices[position] if node is not None else ()
-            shares = read_shares(pod, demand, contract, devices)
+            shares = read_copies_shares(pod, demand, contract, devices, shape)
             if isinstance(shares, Fault) or (shares is None and packing.booking(pod.uid) is None):
                 self.faults[pod.uid] = shares.text if isinstance(shares, Fault) else "it says nothing of its devices"
                 shares = self._only_device(demand, devices)
@@ -284,8 +274,8 @@ class View:
         """A node as this pod finds it: without what it has itself, or pods of lower priority were promised."""
         packing = self.packings[position]
         room = packing.without(asked.uid, node)
-        if room is None:
-            return None
+        if room is None or not packing.promised:
+            return room
         for other in packing.on(node):
             if other.origin is Origin.NOMINATED and other.priority < asked.seen.priority and other.uid != asked.uid:
                 room = room.book(other.shares, -1)
@@ -375,7 +365,7 @@ class View:
                 continue
             position, demand = asked.demands[0]
             packing = self.packings[position]
-            if any(self.choose(asked, one.node) for one in packing.best(demand, packing.nodes, 8, asked.uid)):
+            if any(self.choose(asked, one.node) for one in packing.best(demand, packing.nodes.keys(), 8, asked.uid)):
                 found.append(asked)
                 if len(found) == most:
                     break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -52,6 +53,18 @@ async def test_one_connection_serves_many_calls(server: ApiServer, client: Clien
     for _ in range(5):
         await client.get(NODES, "n1", AnyObject)
     assert server.connections == 1
+
+
+@pytest.mark.parametrize(("kept", "made"), [(client_module.IDLE_KEPT, 10), (6, 6)])
+async def test_calls_at_once_use_the_connections_of_those_before(
+    server: ApiServer, client: Client, quick: Quick, kept: int, made: int
+):
+    server.store.put("nodes", _node())
+    many = Client(client.access, quick, idle_kept=kept)
+    for _ in range(2):
+        await asyncio.gather(*(many.get(NODES, "n1", AnyObject) for _ in range(6)))
+    await many.close()
+    assert server.connections == made
 
 
 async def test_a_kept_connection_that_was_closed_is_replaced_without_a_word(

@@ -12,7 +12,7 @@ from fairlead.policy.packing.packing import Origin
 from fairlead.policy.packing.told import key_of, write_told
 from fairlead.policy.pods.contract import GPUSHARE, VOLCANO_MEMORY, native
 from fairlead.policy.pods.requests import Fault
-from fairlead.scheduler.answers import best_nodes, scores
+from fairlead.scheduler.answers import best_nodes, refusals, scores
 from fairlead.scheduler.objects import read_pod
 from fairlead.scheduler.view import TENTATIVE_S, WAITING_S, Asked, Terms, View
 
@@ -27,6 +27,16 @@ def test_pods_that_are_seen_before_their_node_count_when_it_comes():
     view = view_of(placed("a", 9, "n1", 1), node("n1"))
     assert view.packings[0].nodes["n1"].used == (0, 9)
     assert view.faults == {}
+
+
+@pytest.mark.parametrize("names", [["small", "full", "none"], ["none", "full", "small"]])
+def test_each_node_is_refused_for_its_own_devices(names: list[str]):
+    view = view_of(node("small", 16), node("full", 32), placed("a", 9, "full", 0), placed("b", 12, "full", 1))
+    why = refusals(view, asked(view, pod("p", 10)), names)
+    assert set(why.now) == {"full"}
+    assert set(why.for_good) == {"small", "none"}
+    assert "10 asked, at most 7 free" in why.now["full"]
+    assert "smaller or fewer" in why.for_good["small"]
 
 
 def test_devices_that_the_node_names_otherwise_now_are_found_again():

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from fairlead.model.pod import Pod
 from fairlead.model.quantity import AMOUNT_MAX
 from fairlead.policy.packing.node import DEVICES_MAX, Demand, DeviceRoom, Share
+from fairlead.policy.packing.told import key_of
 from fairlead.policy.pods.annotations import read_taken, write_each
 from fairlead.policy.pods.contract import Contract
 from fairlead.policy.pods.requests import Fault, read_requests, total
@@ -89,6 +90,14 @@ def keys(contracts: Iterable[Contract]) -> frozenset[str]:
     found: set[str] = set()
     for one in contracts:
         found |= {one.device, one.per_container, *one.also_read, one.actual, one.devices_label, one.whole_label[0]}
+    return frozenset(found - {""})
+
+
+def node_keys(contracts: Iterable[Contract]) -> frozenset[str]:
+    """Annotations, labels and amounts of nodes that are read."""
+    found: set[str] = set()
+    for one in contracts:
+        found |= {key_of(one.resource), one.resource, one.count, one.preference_label, one.pods_max_label}
     return frozenset(found - {""})
 
 

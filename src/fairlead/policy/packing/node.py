@@ -135,15 +135,15 @@ def make_room(devices: Sequence[DeviceRoom], booked: Iterable[Sequence[Share]] =
 
 
 def _made(devices: tuple[DeviceRoom, ...], used: tuple[int, ...], pods: tuple[int, ...], pods_max: int) -> NodeRoom:
-    places = _open(devices, pods, pods_max)
-    return NodeRoom(
-        devices,
-        used,
-        pods,
-        pods_max,
-        tuple(sorted(devices[place].units - used[place] for place in places)),
-        tuple(sorted(devices[place].units for place in places if not pods[place] and not used[place])),
-    )
+    free, untouched = [], []
+    for place in _open(devices, pods, pods_max):
+        units, taken = devices[place].units, used[place]
+        free.append(units - taken)
+        if not taken and not pods[place]:
+            untouched.append(units)
+    free.sort()
+    untouched.sort()
+    return NodeRoom(devices, used, pods, pods_max, tuple(free), tuple(untouched))
 
 
 def _open(devices: Sequence[DeviceRoom], pods: Sequence[int], pods_max: int) -> list[int]:

@@ -6,13 +6,17 @@ A pod has one booking. What its annotations say goes before what we chose for it
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from heapq import nsmallest
 
 from msgspec import Struct
 
 from fairlead.policy.packing.node import Demand, DeviceRoom, NodeRoom, Preference, Share, make_room
+from fairlead.policy.packing.tightest import Tightest
+
+FEW = 8  # so many times more nodes than are asked for, and the index is worth a set of their names
 
 
 class Origin(IntEnum):
@@ -49,7 +53,7 @@ class Packing:
         self._by_uid: dict[str, Booking] = {}
         self._by_node: dict[str, dict[str, Booking]] = {}
         # Of the nodes, for the one question that is asked about all of them.
-        self._rows: dict[str, tuple[int, ...]] = {}  # free units, the least first
+        self._tightest = Tightest()
         self._empty: set[str] = set()
         self.promised = 0  # how many bookings are for pods that preemption makes room for
 
@@ -77,8 +81,7 @@ class Packing:
 
     def drop_node(self, name: str) -> None:
         """Its bookings stay: a node that comes back has its pods."""
-        self._nodes.pop(name, None)
-        self._rows.pop(name, None)
+        self._index(name, self._nodes.pop(name, None), None)
         self._empty.discard(name)
 
     def put(self, booking: Booking) -> bool:
@@ -122,9 +125,13 @@ class Packing:
         if node is not None:
             self._set(booking.node, node.book(booking.shares, sign))
 
+    def _index(self, name: str, before: NodeRoom | None, after: NodeRoom | None) -> None:
+        if self.preference is Preference.TIGHTEST:
+            self._tightest.change(name, before, after)
+
     def _set(self, name: str, node: NodeRoom) -> None:
+        self._index(name, self._nodes.get(name), node)
         self._nodes[name] = node
-        self._rows[name] = node.ascending
         (self._empty.add if node.is_empty else self._empty.discard)(name)
 
     # --- Questions --------------------------------------------------------------------------------------------------
@@ -136,26 +143,33 @@ class Packing:
             return node
         return node.book(booking.shares, -1)
 
-    def best(self, demand: Demand, names: Iterable[str], count: int, uid: str = "") -> list[Candidate]:
+    def best(self, demand: Demand, names: Collection[str], count: int, uid: str = "") -> list[Candidate]:
         """The nodes that fit, the best first, no more than so many. What the pod itself has booked is free for it."""
         own = self._by_uid.get(uid)
-        found = self._rank_tightest(demand, names) if self._is_common(demand) else self._rank(demand, names)
-        if own is not None and (node := self.without(uid, own.node)) is not None and own.node in set(names):
+        node = self.without(uid, own.node) if own is not None and own.node in names else None
+        found = None
+        if self._is_common(demand) and count * FEW < len(names):
+            # One more than is asked for: the node that the pod has booked is judged on its own.
+            among = names if isinstance(names, AbstractSet) else frozenset(names)
+            found = self._tightest.best(demand.units, among, count + 1, self._nodes)
+        if found is None:
+            found = self._rank_tightest(demand, names) if self._is_common(demand) else self._rank(demand, names)
+        if own is not None and node is not None:
             found = [entry for entry in found if entry[1] != own.node]
             if (rank := self._rank_node(node, demand)) is not None:
                 found.append((rank, own.node))
         return [Candidate(rank, name) for rank, name in nsmallest(count, found)]
 
     def _is_common(self, demand: Demand) -> bool:
-        return self.preference is Preference.TIGHTEST and demand.devices == 1 and not demand.whole
+        return self.preference is Preference.TIGHTEST and demand.devices == 1 and not demand.whole and demand.units > 0
 
     def _rank_tightest(self, demand: Demand, names: Iterable[str]) -> list[tuple[int, str]]:
-        """What `_rank` says of one device, at a third of the price: the scheduler asks about thousands of nodes."""
-        rows, empty, units = self._rows, self._empty, demand.units
+        """What `_rank` says of one device, at a third of the price."""
+        nodes, empty, units = self._nodes, self._empty, demand.units
         return [
             (2 * row[bisect_left(row, units)] + (name in empty), name)
             for name in names
-            if (row := rows.get(name)) and row[-1] >= units
+            if (node := nodes.get(name)) is not None and (row := node.ascending) and row[-1] >= units
         ]
 
     def _rank(self, demand: Demand, names: Iterable[str]) -> list[tuple[int, str]]:
