@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 GEN := src/fairlead/standin/_gen
+# Without byte code on disk every process of every test would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo check test coverage test-pythons lint fmt campaign day soak fuzz bench proto clean node-test node-test-full node-up node-down e2e-node cluster-test cluster-test-full conformance page-test site image image-test chart-test manifests monitoring-test onefile
 
 help: ## this list
