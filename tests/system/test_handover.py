@@ -203,6 +203,14 @@ async def test_until_it_has_taken_over_it_says_so(kubelet: Kubelet, tmp_path: Pa
         assert old.phase() is Phase.SUPERSEDED
 
 
+async def test_a_new_daemon_that_ends_before_the_old_one_leaves_no_connection_open(kubelet: Kubelet, tmp_path: Path):
+    async with two_nodes(kubelet, tmp_path) as (_, new):
+        await new.until_fact("taken-over")
+    taking_over = new.daemon.entry.taking_over
+    assert taking_over is not None
+    assert taking_over._line._socket.fileno() < 0
+
+
 async def packet(kubelet: Kubelet, *packets: bytes) -> bytes:
     """Sends them to the daemon's socket, as any process of this user could; the answer to the last one."""
     loop = asyncio.get_running_loop()

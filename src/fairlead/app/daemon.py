@@ -184,7 +184,7 @@ class Daemon:
         self.storms.close()
         if self.auditor is not None:
             self.auditor.close()
-        await self.entry.leave()
+        await self.entry.end()
         if self.recorder is not None:
             self.recorder.close()
 

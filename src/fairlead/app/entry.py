@@ -130,6 +130,12 @@ class Entry:
         self._daemon.engine.cordons.close()
         self._lock.release()
 
+    async def end(self) -> None:
+        """After that the daemon before us may serve again, if it is still there."""
+        await self.leave()
+        if self.taking_over is not None:
+            self.taking_over.close()
+
     async def _close_cleaner(self) -> None:
         """Commands that run are ended, and run again with the next daemon."""
         engine = self._daemon.engine

@@ -45,9 +45,11 @@ class TakeOver:
         try:
             await line.send(Message("hello", text=daemon.description))
             answer = await _expect(line, "hello")
-        except Ended as error:
+        except BaseException as error:
             line.close()
-            raise HostError(f"{taken}. It does not hand over: {error}") from taken
+            if isinstance(error, Ended):
+                raise HostError(f"{taken}. It does not hand over: {error}") from taken
+            raise
         daemon.journal.record("taking-over", directory=str(daemon.directory), holder=answer.text)
         daemon.problems.note("handover", "another daemon serves until this one has taken over")
         return cls(daemon, line)
@@ -77,6 +79,9 @@ class TakeOver:
         self._line.close()
         for endpoint in endpoints.values():
             endpoint.inherited.watch()
+
+    def close(self) -> None:
+        self._line.close()
 
     async def _registered(self) -> None:
         clock = self._daemon.clock
