@@ -25,6 +25,7 @@ from tests.node.rig.images import load
 from tests.node.rig.node import start_kubelet
 from tests.node.rig.places import LOGS
 from tests.node.rig.steps import NodeMissingError
+from tests.node.usbbus import Bus
 
 Measure = Callable[[str, float], None]
 LIMIT_S = 1800 if os.environ.get("NODE_TEST_FULL") else 300
@@ -157,3 +158,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             spread = f"{min(times):8.3f} {statistics.median(times):8.3f} {max(times):8.3f}"
             terminalreporter.write_line(f"{what:58} {spread} s  of {len(times)}")
         terminalreporter.write_line(f"{'':58} {'least':>8} {'median':>8} {'most':>8}")
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Iterator[Bus]:
+    made = Bus(tmp_path / "host")
+    yield made
+    made.remove()

@@ -15,6 +15,7 @@ from tests.node.cluster import Cluster
 from tests.node.conftest import Measure
 from tests.node.daemon import HEALTH, Fairlead
 from tests.node.rig.steps import until
+from tests.node.usbbus import PRODUCT, VENDOR, Bus
 
 Make = Callable[[dict[str, Any]], Fairlead]
 ZERO = os.makedev(1, 5)  # reads zeros: a device that can be tried anywhere
@@ -78,6 +79,29 @@ def test_a_device_that_is_unplugged_in_use_is_unhealthy_and_the_same_one_when_it
     cluster.remove_pods()
     again = cluster.run_pod("again", {resource: 1}, script=f"{read(link)}; echo -- end; exec sleep 1000000")
     assert again.prints()[0] == " 00 00"
+
+
+def test_a_usb_device_is_found_by_its_numbers_and_is_the_same_one_after_a_replug(
+    cluster: Cluster, fairlead: Make, resource: str, bus: Bus
+):
+    first = bus.plug(1, "S1")
+    made = config(resource, {"usb": {"vendor": VENDOR, "product": PRODUCT, "serial": "S1"}})
+    made["backends"][0]["hostRoot"] = str(bus.root)
+    fairlead(made).start()
+    cluster.wait_numbers(resource, 1, 1)
+    script = f"{read(bus.nodes)}; ls {bus.nodes}; echo -- end; exec sleep 1000000"
+    pod = cluster.run_pod("scope", {resource: 1}, script=script)
+    held = cluster.ids(pod)
+    assert pod.prints()[:2] == [" 00 00", first]
+
+    bus.unplug(1)
+    cluster.wait_numbers(resource, 0, 1)
+    second = bus.plug(2, "S1")
+    cluster.wait_numbers(resource, 1, 1)
+    assert (tuple(cluster.offered(resource)), cluster.ids(pod)) == (held, held)
+    cluster.remove_pods()
+    again = cluster.run_pod("again", {resource: 1}, script=script)
+    assert again.prints()[:2] == [" 00 00", second]
 
 
 @pytest.mark.parametrize("preset", ["fuse", "kvm", "tun"])

@@ -15,6 +15,7 @@ import yaml
 from tests.node.cluster import Cluster
 from tests.node.daemon import Fairlead
 from tests.node.rig.steps import until
+from tests.node.usbbus import PRODUCT, VENDOR, Bus
 
 Make = Callable[[dict[str, Any]], Fairlead]
 DOMAIN = "generic.example.com"
@@ -82,6 +83,22 @@ def test_groups_of_squats_config_file_open_in_containers_and_a_change_over_keeps
     other = cluster.run_pod("beside", asks, script=opened("/dev/serial/*"))
     assert set(cluster.ids(other)).isdisjoint(one for ids in held.values() for one in ids)
     assert gives(other.prints())[0].split()[0] != next(line for line in lines if "serial" in line).split()[0]
+
+
+def test_a_usb_device_of_squats_config_opens_in_a_container_and_is_unhealthy_when_it_is_unplugged(
+    cluster: Cluster, fairlead: Make, bus: Bus
+):
+    node = bus.plug(1, "S1")
+    name = f"scope-{secrets.token_hex(3)}"
+    device = {"name": name, "groups": [{"usb": [{"vendor": VENDOR, "product": PRODUCT, "serial": "S1"}]}]}
+    more = ("--domain", DOMAIN, "--listen", "127.0.0.1:0", f"--host-root={bus.root}")
+    start(fairlead({}), "generic", "--device", yaml.safe_dump(device), *more)
+    cluster.wait_numbers(f"{DOMAIN}/{name}", 1, 1)
+    pod = cluster.run_pod("scope", {f"{DOMAIN}/{name}": 1}, script=opened(bus.nodes))
+    assert gives(pod.prints()) == [f"{node} gives 00 00 00"]
+    bus.unplug(1)
+    cluster.wait_numbers(f"{DOMAIN}/{name}", 0, 1)
+    assert pod.is_ready()
 
 
 @pytest.fixture
