@@ -213,7 +213,8 @@ def offer(resource: Resource, assign: Assign, conditions: Conditions, before: St
         return State(resource, assign, names, room, conditions)
     pods = before.pods if (names, assign) == (before.names, before.assign) else PodsRead()
     now = replace(before, resource=resource, assign=assign, names=names, room=room)
-    return replace(now, conditions=conditions, pods=pods)
+    ended = before.ended & resource.by_id.keys() if before.ended else before.ended
+    return replace(now, conditions=conditions, pods=pods, ended=ended)
 
 
 def read_pods(state: State, pods: Mapping[str, Pod], ordered: Mapping[str, Texts]) -> State:
