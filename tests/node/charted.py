@@ -133,14 +133,14 @@ def only(found: list[Any]) -> list[Any]:
     return found if len(found) == 1 else []
 
 
-def left_behind(api: Api) -> list[str]:
+def left_behind(api: Api, release: str = RELEASE) -> list[str]:
     """Every object of the release, and what helm itself keeps about it."""
     return [
         f"{path} {one['metadata']['name']}"
         for path in KINDS
         for one in api.get(path)["items"]
-        if (one["metadata"].get("labels") or {}).get("app.kubernetes.io/instance") == RELEASE
-        or one["metadata"]["name"].startswith(f"sh.helm.release.v1.{RELEASE}.")
+        if (one["metadata"].get("labels") or {}).get("app.kubernetes.io/instance") == release
+        or one["metadata"]["name"].startswith(f"sh.helm.release.v1.{release}.")
     ]
 
 

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fairlead.testing.measure import Looks
 from tests.node.cluster import Cluster
 from tests.node.conftest import Measure
 from tests.node.daemon import Fairlead, sim
 from tests.node.nvidia import GPU, Machine, machine, wait_served
 from tests.node.rig.node import start_kubelet, stop_kubelet
-from tests.node.traffic import Traffic
+from tests.node.traffic import Traffic, Watch
 from tests.nvml import Driver, gpus
 
 RESOURCE = "example.com/upgraded"
 UPGRADES = 20
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}  # one in a pod waits to be stopped
-
-
-class Watch(Looks):
-    """How much the kubelet has to give, asked again and again; when it was less, and for how long."""
-
-    def __init__(self, cluster: Cluster, resource: str, count: int) -> None:
-        super().__init__(0.02, "watch")  # the kubelet answers 100 questions a second, and others ask too
-        self._cluster, self._resource, self._count = cluster, resource, count
-        self._before_s = time.monotonic()
-        self.looks = 0
-        self.less_s = 0.0
-
-    def look(self) -> None:
-        count, now_s = len(self._cluster.offered(self._resource)), time.monotonic()
-        self.looks += 1
-        if count < self._count:
-            self.less_s += now_s - self._before_s
-        self._before_s = now_s
 
 
 @pytest.fixture

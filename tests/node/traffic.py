@@ -1,4 +1,4 @@
-"""Pods that come and go while something else happens: which of them were refused, and when."""
+"""Pods that come and go while something else happens: which were refused, and when; what the kubelet had meanwhile."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
+from fairlead.testing.measure import Looks
 from tests.node.cluster import POD_S, Asks, Cluster, Pod
 from tests.node.rig.places import NODE
 from tests.node.rig.steps import until
@@ -83,6 +84,24 @@ class Traffic:
             with suppress(OSError):  # the API server is slow: the next one
                 self._pods.append(self._cluster.start_pod(name, self._asks, script="exit 0", **self._more))
                 under_way.append(self._pods[-1])
+
+
+class Watch(Looks):
+    """How much the kubelet has to give, asked again and again; when it was less, and for how long."""
+
+    def __init__(self, cluster: Cluster, resource: str, count: int) -> None:
+        super().__init__(0.02, "watch")  # the kubelet answers 100 questions a second, and others ask too
+        self._cluster, self._resource, self._count = cluster, resource, count
+        self._before_s = time.monotonic()
+        self.looks = 0
+        self.less_s = 0.0
+
+    def look(self) -> None:
+        count, now_s = len(self._cluster.offered(self._resource)), time.monotonic()
+        self.looks += 1
+        if count < self._count:
+            self.less_s += now_s - self._before_s
+        self._before_s = now_s
 
 
 def _refused(name: str, status: Any) -> Refused:
