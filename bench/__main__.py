@@ -30,6 +30,7 @@ from bench import (
     remember,
     report,
     scheduler,
+    scheduler_perf,
     stall,
     web,
 )
@@ -63,6 +64,7 @@ GROUPS = (
     "web",
     "recording",
     "scheduler",
+    "scheduler-perf",
     "remember",
     "kubelet",
 )
@@ -119,6 +121,8 @@ class Bench:
             self.sheets.append(await recording.run(self.effort, self.open_kubelet, self.say))
         if "scheduler" in self.groups:
             await self.run_scheduler()
+        if "scheduler-perf" in self.groups:
+            await self.run_scheduler_perf()
         if "remember" in self.groups:
             await self.run_remember()
         if "kubelet" in self.groups:
@@ -135,6 +139,12 @@ class Bench:
             self.notes.append(f"the scheduler extender was not measured: {reason}")
             return
         self.sheets.append(await scheduler.run(self.effort, self.say))
+
+    async def run_scheduler_perf(self) -> None:
+        if reason := scheduler_perf.missing():
+            self.notes.append(f"scheduler_perf was not run: {reason}")
+            return
+        self.sheets.append(await scheduler_perf.run(self.effort, self.say))
 
     async def run_remember(self) -> None:
         if reason := missing_driver():

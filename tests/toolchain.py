@@ -120,6 +120,13 @@ CLUSTER_PROGRAMS = {
     "kwok": Program(CLUSTER_ROOT / "kwok", "sigs.k8s.io/kwok/cmd/kwok", "*.go"),
 }
 
+# Kubernetes' own benchmark of kube-scheduler: a test, with the API server and the scheduler inside. The bench runs it.
+PERF_PROGRAMS = {
+    "scheduler-perf": Program(
+        CLUSTER_ROOT / "schedulerperf", ".", "*.go", stage=lambda _go: CLUSTER_ROOT / "schedulerperf"
+    )
+}
+
 # Kubelets of other minor versions. The rest of the node may be newer than its kubelet.
 KUBELETS = {"kubelet-1.35": _kubernetes("kubelet", NODE_ROOT / "kubernetes-1.35")}
 
@@ -151,8 +158,8 @@ def find_go() -> tuple[str, str]:
 
 def build(name: str) -> Path:
     """The path of a built program, from the cache where its sources are unchanged."""
-    known = {**PROGRAMS, **NODE_PROGRAMS, **CLUSTER_PROGRAMS, **KUBELETS, **PEER_PROGRAMS, **CHART_PROGRAMS}
-    return make(name, known[name])
+    known = {**PROGRAMS, **NODE_PROGRAMS, **CLUSTER_PROGRAMS, **PERF_PROGRAMS, **KUBELETS, **PEER_PROGRAMS}
+    return make(name, (known | CHART_PROGRAMS)[name])
 
 
 def make(name: str, program: Program) -> Path:
