@@ -96,6 +96,21 @@ class HostRoot:
             _tell(real, error, failed)
             return None
 
+    def file_at(self, path: str) -> tuple[int, ...] | None:
+        """Which file stands at a path, and its last change. The kernel follows the links, and may leave the root."""
+        try:
+            found = os.stat(self._root + path)  # noqa: PTH116 - a Path for it is waste
+        except (OSError, ValueError):
+            return None
+        return _file(found)
+
+    def is_inside(self, file: tuple[int, ...], real: str) -> bool:
+        """Whether it is the one at a path without links."""
+        try:
+            return _file(os.lstat(self._root + real)) == file
+        except OSError:
+            return False
+
     def read(self, path: str, max_bytes: int = files.SMALL_BYTES, failed: Failed = pass_over) -> str | None:
         """A file's text without blanks around it, or None where it cannot be read."""
         real = self.real(path, failed)
@@ -159,6 +174,10 @@ class HostRoot:
     def outside(self, path: str) -> str:
         """The path as this process opens it."""
         return self._root + path
+
+
+def _file(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_mode, found.st_rdev, found.st_ctime_ns
 
 
 def _tell(path: str, error: OSError, failed: Failed) -> None:

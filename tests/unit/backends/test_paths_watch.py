@@ -14,6 +14,7 @@ from tests.unit.backends.host import Host, backend, probe, scan, watching
 from tests.unit.backends.sink import Notes
 
 from fairlead.backends.paths import open_backend
+from fairlead.backends.paths.found import Look
 from fairlead.backends.paths.scan import Scanner
 from fairlead.kit.clock import SystemClock
 from fairlead.kit.text import is_encodable
@@ -74,6 +75,48 @@ async def test_a_probe_tells_what_has_gone_and_what_has_changed(host: Host) -> N
     await paths.discover()
     assert str(await probe(paths, device)) == "missing-path: /dev/ttyUSB0 is missing"
     assert await probe(paths, Device(device.model)) is None
+    await paths.close()
+
+
+async def test_a_probe_sees_that_a_link_leads_to_the_same_node_under_another_name(host: Host) -> None:
+    host.put("/dev/ttyUSB0", "char 188:0")
+    host.link("/dev/modem", "ttyUSB0")
+    paths = backend(host, {"paths": ["/dev/modem"]})
+    device = (await paths.discover()).devices[0]
+    assert [await probe(paths, device) for _ in range(3)] == [None] * 3
+    (host.root / "dev/ttyUSB0").rename(host.root / "dev/ttyUSB5")
+    host.drop("/dev/modem")
+    host.link("/dev/modem", "ttyUSB5")
+    assert str(await probe(paths, device)) == (
+        "changed-path: /dev/modem was a device char 188:0 at /dev/ttyUSB0 and is a device char 188:0 at /dev/ttyUSB5"
+    )
+    await paths.close()
+
+
+async def test_a_probe_follows_links_inside_the_root_whatever_stands_outside(host: Host) -> None:
+    """The kernel would follow an absolute link out of the root: /dev/null is there on every machine."""
+    host.put("/dev/null", "char 188:0")
+    host.link("/dev/modem", "/dev/null")
+    paths = backend(host, {"paths": ["/dev/modem"]})
+    device = (await paths.discover()).devices[0]
+    assert [await probe(paths, device) for _ in range(3)] == [None] * 3
+    host.drop("/dev/null")
+    assert str(await probe(paths, device)) == "missing-path: /dev/modem is missing"
+    await paths.close()
+
+
+async def test_a_path_that_stands_as_it_did_is_looked_at_once_for_each_probe(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.put("/dev/ttyUSB0", "char 188:0")
+    host.link("/dev/modem", "ttyUSB0")
+    paths = backend(host, {"paths": ["/dev/modem"]})
+    device = (await paths.discover()).devices[0]
+    assert await probe(paths, device) is None
+    followed: list[str] = []
+    monkeypatch.setattr(Look, "see", lambda _, path: followed.append(path))
+    assert await probe(paths, device) is None
+    assert followed == []
     await paths.close()
 
 

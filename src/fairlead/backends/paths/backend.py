@@ -64,18 +64,23 @@ class PathsBackend:
     async def _follow(self, sink: Sink, notices: Notices, changed: asyncio.Event) -> None:
         reported: dict[DeviceId, Cause] = {}
         armed: set[str] = set()
+        followed: Scan | None = None  # what was there when the directories were armed; None: there was an event since
         # Before the first scan there is nothing to compare with, and the engine knows no device.
         await self._scanned.wait()
         while True:
             changed.clear()
             with suppress(BackendError):  # the engine's own scans and probes report it
                 fresh = await self._owner.call(self._scanner.scan, what="the scan of paths")
-                before, armed = armed, await self._owner.call(self._scanner.directories, what="the look at directories")
-                notices.arm(armed)
-                if before != armed:
-                    continue  # what changed in a directory before it was armed is seen by another scan
+                if fresh != followed:
+                    before = armed
+                    armed = await self._owner.call(self._scanner.directories, what="the look at directories")
+                    notices.arm(armed)
+                    if before != armed:
+                        continue  # what changed in a directory before it was armed is seen by another scan
+                    followed = fresh
                 self._compare(fresh, sink, reported)
             if await sleep_unless(changed, self._clock, self._poll_s):
+                followed = None
                 await self._clock.sleep(SETTLE_S)
 
     def _compare(self, fresh: Scan, sink: Sink, reported: dict[DeviceId, Cause]) -> None:

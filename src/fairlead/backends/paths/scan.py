@@ -49,6 +49,7 @@ class Scanner:
         self._ids: dict[str, DeviceId] = {}
         self._owners: dict[str, str] = {}  # the position of what has an identity that several devices say they have
         self._paths: set[str] = set()  # of the last scan
+        self._stood: dict[PathState, tuple[int, ...]] = {}  # the file at a path that the last check found as it was
 
     def scan(self) -> Scan:
         look = Look(self._root)
@@ -71,9 +72,23 @@ class Scanner:
 
     def _check(self, seen: FoundDevice, look: Look) -> Cause | None:
         was = seen.found.states
-        now = tuple(look.see(state.path) for state in was)
+        now = tuple(self._now(state, look) for state in was)
         cause = _fault(self._entries[seen.entry], seen.found) if now == was else _change(was, now)
         return cause or self._finders[seen.entry].health(look, seen.found)
+
+    def _now(self, was: PathState, look: Look) -> PathState:
+        """Where the same file stands, unchanged since the last check, no link is followed again: a check of many paths
+        is most of what an idle daemon does.
+        """
+        file = self._root.file_at(was.path)
+        if file is not None and self._stood.get(was) == file:
+            return was
+        now = look.see(was.path)
+        if file is not None and now == was and self._root.is_inside(file, now.real):
+            self._stood[was] = file
+        else:
+            self._stood.pop(was, None)
+        return now
 
     def directories(self) -> set[str]:
         """Where changes show: the directories of all paths, or the nearest that exist, as this process sees them."""
