@@ -17,8 +17,10 @@ from tests.system.process import Program, fairlead, program, write_config
 from tests.system.rig import GPU, PATIENCE_S, SIM, Node, running
 
 from fairlead.app import handover as handing_over
+from fairlead.backends.sim import open_backend
 from fairlead.fronts import handover
 from fairlead.fronts.deviceplugin.lifecycle import Phase
+from fairlead.kit.clock import SystemClock
 from fairlead.model.errors import HostError
 from fairlead.testing import Kubelet
 
@@ -26,6 +28,7 @@ SEVEN = "example.com/seven"
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 TWO = SIM.replace("rules:", f"rules:\n  - {{resource: {SEVEN}, match: {{index: 7}}}}")
 UPGRADES = 5
+OTHER = {"fleet": {"name": "other", "devices": [{"count": 2, "id": "other-{i}"}]}}
 TAKING_OVER = SIM + "takeOver: true\n"
 
 
@@ -135,6 +138,50 @@ async def test_a_new_daemon_that_dies_leaves_the_old_one_serving(kubelet: Kubele
         await serves(kubelet)
         async with daemon(kubelet, kubelet_root, "newer", "--take-over") as newer:
             await newer.says("taken-over")
+
+
+async def test_a_new_daemon_whose_scans_fail_takes_over_when_one_has_worked(kubelet: Kubelet, tmp_path: Path):
+    (tmp_path / "new").mkdir()
+    backend = open_backend({}, SystemClock())
+    backend.steer({"do": "scan-error"})
+    async with running(kubelet, tmp_path) as old, running(kubelet, tmp_path / "new", TAKING_OVER, start=False) as new:
+        await old.ready()
+        async with lowest(kubelet) as offered:
+            new.start({"sim": backend})
+            await new.until_fact("take-over-waits", backends=["sim"])
+            assert old.phase() is Phase.STREAMING
+            assert (await kubelet.run_pod("meanwhile", {"main": {GPU: 1}})).phase == "Running"
+            backend.steer({"do": "recover"})
+            await new.until_fact("taken-over")
+            assert min(offered) == 8
+
+
+async def test_a_scan_that_fails_for_both_keeps_nobody_from_taking_over(kubelet: Kubelet, tmp_path: Path):
+    (tmp_path / "new").mkdir()
+    both = [{"sim": open_backend({}, SystemClock()), "broken": open_backend({}, SystemClock())} for _ in range(2)]
+    for each in both:
+        each["broken"].steer({"do": "scan-error"})
+    async with running(kubelet, tmp_path, start=False) as old:
+        old.start(both[0])
+        await old.ready()
+        async with running(kubelet, tmp_path / "new", TAKING_OVER, start=False) as new:
+            new.start(both[1])
+            await new.until_fact("taken-over")
+
+
+async def test_a_new_daemon_that_waits_for_a_scan_serves_when_the_old_one_ends(kubelet: Kubelet, tmp_path: Path):
+    """It has what works."""
+    (tmp_path / "new").mkdir()
+    both = [{"sim": open_backend({}, SystemClock()), "other": open_backend(OTHER, SystemClock())} for _ in range(2)]
+    both[1]["other"].steer({"do": "scan-error"})
+    async with running(kubelet, tmp_path, start=False) as old:
+        old.start(both[0])
+        await old.ready(count=10)
+        async with running(kubelet, tmp_path / "new", TAKING_OVER, start=False) as new:
+            new.start(both[1])
+            await new.until_fact("take-over-waits", backends=["other"])
+            await old.stop()
+            await new.ready()
 
 
 async def test_a_resource_that_the_new_daemon_does_not_offer_leaves(kubelet: Kubelet, kubelet_root: Path):
@@ -266,7 +313,7 @@ async def test_a_socket_for_which_no_descriptor_was_left_is_there_later(
         async with asyncio.timeout(PATIENCE_S):
             while not node.daemon.entry.handover_socket.exists():  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0.01)
-        assert sum(fact.kind == "handover-unavailable" for fact in node.facts) == 2
+        await node.until(lambda: sum(fact.kind == "handover-unavailable" for fact in node.facts) == 2)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from fairlead.app.daemon import Daemon
     from fairlead.observe.control import Control
 
+LEAVES_S = 10.0  # a daemon that ends closes its line first, and gives the directory up last
+LEAVES_LOOK_S = 0.05
+
 
 class Entry:
     def __init__(self, daemon: Daemon) -> None:
@@ -98,14 +101,26 @@ class Entry:
     async def take(self) -> bool:
         """All is ready to be offered: the daemon before us gives the directory up. False: it cannot be had."""
         if self.taking_over is not None:
-            await self.taking_over.release()
+            await self.taking_over.scanned()
+            released = await self.taking_over.release()
             try:
-                await self.occupy()
+                await self._occupy_within(0.0 if released else LEAVES_S)
             except HostError as error:
                 self._daemon.fail(error)
                 return False
             self.recall(use=False)
         return True
+
+    async def _occupy_within(self, patience_s: float) -> None:
+        clock = self._daemon.clock
+        limit_s = clock.monotonic() + patience_s
+        while True:
+            try:
+                return await self.occupy()
+            except HostError:
+                if clock.monotonic() >= limit_s:
+                    raise
+            await clock.sleep(LEAVES_LOOK_S)
 
     def recall(self, *, use: bool = True) -> Mapping[str, Findings]:
         """What a daemon of this boot found before, unless that is switched off. Nothing while another one serves.

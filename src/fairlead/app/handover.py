@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from fairlead.fronts import handover
 from fairlead.fronts.deviceplugin.lifecycle import Phase
 from fairlead.fronts.handover import Ended, Line, Message
+from fairlead.kit.waiting import first_of
 from fairlead.model.errors import HostError
 
 if TYPE_CHECKING:
@@ -23,18 +24,21 @@ if TYPE_CHECKING:
 REGISTERED_S = 30.0  # how long a successor waits for the kubelet before it asks for the old connections
 GIVE_S = 30.0  # and how much longer the daemon before it waits for that
 LOOK_S = 0.02
+SCANS_LOOK_S = 0.2
 # How long a daemon outside a pod stays after it was relieved, in case its successor fails. One in a pod waits to be
 # stopped: the kubelet would only start its container again.
 LINGER_S = 10.0
 REENTER_S = 1.0
+SERVED = "another daemon serves until this one has taken over"
 
 
 class TakeOver:
     """The side of the new daemon."""
 
-    def __init__(self, daemon: Daemon, line: Line) -> None:
+    def __init__(self, daemon: Daemon, line: Line, finders: frozenset[str] = frozenset()) -> None:
         self._daemon = daemon
         self._line = line
+        self._finders = finders  # backends of the daemon before us that have found devices
 
     @classmethod
     async def begin(cls, daemon: Daemon, path: Path, taken: HostError) -> Self:
@@ -51,17 +55,38 @@ class TakeOver:
                 raise HostError(f"{taken}. It does not hand over: {error}") from taken
             raise
         daemon.journal.record("taking-over", directory=str(daemon.directory), holder=answer.text)
-        daemon.problems.note("handover", "another daemon serves until this one has taken over")
-        return cls(daemon, line)
+        daemon.problems.note("handover", SERVED)
+        return cls(daemon, line, frozenset(answer.backends))
 
-    async def release(self) -> None:
-        """The daemon before us gives up its locks. One that has ended meanwhile has none."""
+    async def scanned(self) -> None:
+        """Until every backend that has devices there has scanned here too: they would leave, and pods be refused.
+
+        Not for longer than the daemon before us lives: what works is then better than nothing.
+        """
+        if missing := self._unscanned():
+            self._daemon.journal.record("take-over-waits", backends=missing)
+            self._daemon.problems.note("handover", f"{SERVED}, which waits for a scan of {', '.join(missing)}")
+            await first_of(self._line.ended(), self._scans_work())
+            self._daemon.problems.note("handover", SERVED)
+
+    def _unscanned(self) -> tuple[str, ...]:
+        live = self._daemon.engine.sources.live
+        return tuple(name for name in live if name in self._finders and live[name].scanned_s is None)
+
+    async def _scans_work(self) -> None:
+        while self._unscanned():
+            await self._daemon.clock.sleep(SCANS_LOOK_S)
+
+    async def release(self) -> bool:
+        """The daemon before us gives up its locks. False: it did not say so; if it ends, they are free in a moment."""
         try:
             await self._line.send(Message("release"))
             released = await _expect(self._line, "released")
             self._daemon.engine.sources.inherit(released.tracks)
         except Ended as error:
             self._daemon.journal.record("handover-failed", reason=str(error))
+            return False
+        return True
 
     async def finish(self) -> None:
         """Keeps the connections of the daemon before us open from when ours are in their place. Until it has ended."""
@@ -167,7 +192,9 @@ class HandOver:
 
     async def _greet(self, line: Line) -> Line:
         await _expect(line, "hello")
-        await line.send(Message("hello", text=self._daemon.description))
+        sources = self._daemon.engine.sources.live
+        found = tuple(name for name, source in sources.items() if source.findings.devices)
+        await line.send(Message("hello", text=self._daemon.description, backends=found))
         await _expect(line, "release", None)
         return line
 

@@ -51,6 +51,7 @@ class Message(Struct, frozen=True, omit_defaults=True):
     resources: tuple[str, ...] = ()
     resource: str = ""
     text: str = ""  # who is there; why something is refused
+    backends: tuple[str, ...] = ()  # with the answer to `hello`: those that have found devices
     tracks: dict[DeviceId, Track] = {}  # with `released`: devices that are not well, and what is known of them
 
 
