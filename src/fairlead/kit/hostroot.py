@@ -18,6 +18,7 @@ LINKS_MAX = 40  # as in the kernel: more is a loop
 NAMES_MAX = 2**16  # that a pattern may lead through
 WILDCARD = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
+_UP = frozenset({"", ".", ".."})  # no names of a file
 # Nothing is there; the last: a file of sysfs whose device has just left.
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV})
 
@@ -70,6 +71,9 @@ class HostRoot:
         """The path without links, or None where nothing is."""
         if (quick := self._asked(path)) is not None:
             return quick
+        above, _, name = path.rpartition("/")
+        if name not in _UP and (directory := self._asked(above)) is not None and self._lacks(directory, name):
+            return None
         found, there = self.follow(path, failed)
         return found if there else None
 
@@ -87,6 +91,14 @@ class HostRoot:
             os.close(fd)
         inside = found.startswith(f"{self._root}/") and ".." not in path and not found.endswith(" (deleted)")
         return found[len(self._root) :] if inside else None
+
+    def _lacks(self, directory: str, name: str) -> bool:
+        """What is often asked for and rarely there must not cost a look at every directory above it."""
+        try:
+            os.lstat(f"{self._root}{directory}/{name}")
+        except OSError as error:
+            return is_gone(error)
+        return False
 
     def stat(self, real: str, failed: Failed = pass_over) -> os.stat_result | None:
         """Of a path without links. Does not follow: a link put there since is not what was meant."""

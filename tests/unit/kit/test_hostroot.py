@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,24 @@ def test_a_pattern_that_leads_through_too_much_is_refused(tmp_path: Path, monkey
         (tmp_path / name).touch()
     with pytest.raises(OverflowError, match=r"/\* leads through more than 3 names"):
         HostRoot(str(tmp_path)).glob("/*")
+
+
+def test_what_the_kernel_is_asked_is_what_following_each_link_gives(tmp_path: Path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/file").touch()
+    for name, target in {
+        "inside": "/a/b",
+        "relative": "a/b",
+        "out": "../../../../etc",
+        "etc": "/missing",
+        "loop": "loop",
+        "a/up": "../a",
+        "a/dangling": "gone",
+        "a/b/away": "/etc",
+    }.items():
+        (tmp_path / name).symlink_to(target)
+    root = HostRoot(str(tmp_path))
+    names = ("a", "b", "file", "inside", "relative", "out", "etc", "loop", "up", "dangling", "away", "passwd", "none")
+    for path in (f"/{'/'.join(steps)}" for length in (1, 2, 3) for steps in product(names, repeat=length)):
+        found, there = root.follow(path)
+        assert root.real(path) == (found if there else None), path
