@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import fairlead
@@ -82,10 +83,25 @@ class Machine:
         self.place = place
         self.nvidias = Plugin("NVIDIA's", nvidia_plugin(), place, directory / "nvidias.log")
         self.ours = Plugin("ours", our_plugin(), place, directory / "ours.log")
+        self._directory = directory
+        self._more: list[Plugin] = []
         self.hook = directory / "nvidia-cdi-hook"
         self._told = directory / "hook.log"
         self.hook.write_text(_HOOK.format(told=self._told))
         self.hook.chmod(0o755)
+
+    def another(self, *flags: str) -> Plugin:
+        """One more of ours, beside those that run: as the second pod of a DaemonSet, which waits to be stopped."""
+        program = our_plugin(*flags)
+        program = replace(program, env={**program.env, "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+        name = f"ours-{len(self._more) + 1}"
+        self._more.append(Plugin(name, program, self.place, self._directory / f"{name}.log"))
+        return self._more[-1]
+
+    def end(self) -> None:
+        for plugin in (self.nvidias, self.ours, *self._more):
+            plugin.end()
+            print(plugin.said())
 
     def uuids(self) -> set[str]:
         return {gpu.uuid for gpu in self.node.driver.gpus}
@@ -113,10 +129,7 @@ def machine(driver: Driver) -> Iterator[Machine]:
             try:
                 yield made
             finally:
-                made.nvidias.end()
-                made.ours.end()
-                for plugin in (made.nvidias, made.ours):
-                    print(plugin.said())
+                made.end()
                 SPEC.unlink(missing_ok=True)
     finally:
         shutil.rmtree(directory)
