@@ -144,7 +144,7 @@ def test_a_new_pod_whose_driver_hangs_leaves_the_old_one_serving(cluster: Cluste
     assert watch.less_s == 0.0
 
 
-@pytest.mark.usefixtures("image", "four")
+@pytest.mark.usefixtures("image")
 def test_the_manifest_for_nvidia_is_applied_gives_a_pod_its_gpu_and_leaves_nothing_behind(
     cluster: Cluster, four: Machine, tmp_path: Path
 ):
