@@ -1,4 +1,4 @@
-"""The table of the last measured run, from docs/bench.json: ranges, ratios, and whether targets were met."""
+"""The tables of the last measured run, from docs/bench.json: ranges, ratios, and whether targets were met."""
 
 from __future__ import annotations
 
@@ -25,9 +25,33 @@ def summary() -> str:
     )
 
 
+def command() -> str:
+    """What made the run."""
+    only = " ".join(f"--only {name}" for name in _tables())
+    return f"python -m bench {only} --rounds {facts()['rounds']} --json docs/bench.json"
+
+
+def alone() -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+    """Of what was measured without another plugin, a title and rows: title, ours, target."""
+    for name, table in _tables().items():
+        if name != "nvidia":
+            yield table["title"], list(_alone(table))
+
+
+def _alone(table: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    targets = {target["row"]: target for target in table["targets"]}
+    for key, row in table["rows"].items():
+        if samples := table["samples"].get(key, {}).get(OURS):
+            yield row["title"], f"{_range(samples, row['digits'])} {row['unit']}", _target(targets.get(key))
+
+
+def _tables() -> dict[str, Any]:
+    return dict(json.loads(RUN.read_text(encoding="utf-8"))["tables"])
+
+
 def rows() -> Iterator[tuple[str, ...]]:
-    """One per measure: title, ours, theirs, ratio, target."""
-    table = json.loads(RUN.read_text(encoding="utf-8"))["tables"]["nvidia"]
+    """One per measure beside NVIDIA's plugin: title, ours, theirs, ratio, target."""
+    table = _tables()["nvidia"]
     targets = {target["row"]: target for target in table["targets"]}
     for key, row in table["rows"].items():
         samples = table["samples"].get(key)

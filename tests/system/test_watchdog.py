@@ -47,8 +47,8 @@ async def test_code_that_blocks_the_loop_is_named_and_the_process_ends(kubelet: 
     async with program(written(kubelet_root, **{part: BLOCKS}), env=env) as plugin:
         await kubelet.wait_for_allocatable("example.com/slow", 1)
         pod = asyncio.create_task(kubelet.run_pod("p", SLOW))
-        line = await plugin.says("loop-blocked")
-        assert re.search(rf'at="[^"]*slow.py:\d+ in {part}"', line)
+        line = await plugin.says(f' in {part}"')  # a starved machine may block the loop elsewhere before
+        assert re.search(rf'loop-blocked .*at="[^"]*slow.py:\d+ in {part}"', line)
         assert "move it to a thread" in line
         assert "watchdog-ended" in await plugin.says("watchdog-ended")
         assert await plugin.ends() == 75
