@@ -82,9 +82,11 @@ async def run(effort: Effort, say: Callable[[str], None]) -> Results:
         for work, forms in PLAN:
             taken = {}
             for form, extender in list(forms.items())[:: 1 if number % 2 else -1]:
-                say(f"scheduler_perf, {work.nodes:,} nodes, {form}: {number + 1} of {effort.rounds}")
+                who = ALONE if extender is None else f"with the extender {extender or ''}".rstrip()
+                say(f"scheduler_perf, {work.nodes:,} nodes, {who}: {number + 1} of {effort.rounds}")
                 with tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as home:
                     taken[form] = await measure(Path(home), work, extender)
+                say(f"{taken[form]:.0f} pods a second")
             alone = taken.pop(ALONE)
             for key, found in taken.items():
                 results.add(OURS, {key: found})
