@@ -1,7 +1,8 @@
 """What the extender costs kube-scheduler: pods bound a second with it and without it, same settings, same pods.
 
-Not Kubernetes' own scheduler_perf (`scheduler_perf.py`): that one has an API server of its own inside the test, and creates pods while it
-measures. Here all pods wait before kube-scheduler starts, and binds are timed by the API server's watch of pods.
+Not Kubernetes' own scheduler_perf (`scheduler_perf.py`): that one has an API server of its own inside the test, and
+creates pods while it measures. Here all pods wait before kube-scheduler starts, and binds are timed by the API server's
+watch of pods.
 """
 
 from __future__ import annotations
