@@ -84,10 +84,13 @@ def _numbers() -> Iterator[str]:
     yield "# Numbers"
     yield f"{numbers.summary()} [What they mean](../guide/performance.md)"
     yield _table(("measure", "Fairlead", "NVIDIA", "ratio", "target"), numbers.rows())
+    yield f"`{numbers.command(numbers.RUN)}` made them."
+    yield "## Without another plugin"
+    yield numbers.summary_alone()
     for title, rows in numbers.alone():
-        yield f"## {title}"
+        yield f"### {title}"
         yield _table(("measure", "Fairlead", "target"), rows)
-    yield f"From `docs/bench.json`, which `{numbers.command()}` wrote."
+    yield f"`{numbers.command(numbers.ALONE)}` made them."
 
 
 def _nvidia() -> Iterator[str]:

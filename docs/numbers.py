@@ -9,33 +9,33 @@ from statistics import median
 from typing import Any
 
 RUN = Path(__file__).with_name("bench.json")
+ALONE = Path(__file__).with_name("bench-alone.json")  # what is measured without another plugin, in a run of its own
 OURS, THEIRS = "fairlead", "NVIDIA"
 
 
-def facts() -> dict[str, Any]:
-    return dict(json.loads(RUN.read_text(encoding="utf-8"))["facts"])
-
-
 def summary() -> str:
-    told = facts()
+    told = _read(RUN)["facts"]
     return (
-        f"Fairlead {told['fairlead']} on Python {told['python']} beside NVIDIA's plugin {told['nvidia']}, "
-        f"{told['date']}: {told['system']}, {told['cores']} cores, load of other programs {told['load']:g}, "
-        f"{told['rounds']} rounds. The driver is simulated."
+        f"Fairlead {told['fairlead']} beside NVIDIA's plugin {told['nvidia']}, {_where(told)}. The driver is simulated."
     )
 
 
-def command() -> str:
-    """What made the run."""
-    only = " ".join(f"--only {name}" for name in _tables())
-    return f"python -m bench {only} --rounds {facts()['rounds']} --json docs/bench.json"
+def command(run: Path) -> str:
+    """What made a run."""
+    made = _read(run)
+    only = " ".join(f"--only {name}" for name in made["tables"])
+    return f"python -m bench {only} --rounds {made['facts']['rounds']} --json docs/{run.name}"
+
+
+def summary_alone() -> str:
+    told = _read(ALONE)["facts"]
+    return f"Fairlead {told['fairlead']}, {_where(told)}. Sysfs and device nodes are simulated."
 
 
 def alone() -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    """Of what was measured without another plugin, a title and rows: title, ours, target."""
-    for name, table in _tables().items():
-        if name != "nvidia":
-            yield table["title"], list(_alone(table))
+    """A title and rows: title, ours, target."""
+    for table in _read(ALONE)["tables"].values():
+        yield table["title"], list(_alone(table))
 
 
 def _alone(table: dict[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -45,13 +45,20 @@ def _alone(table: dict[str, Any]) -> Iterator[tuple[str, ...]]:
             yield row["title"], f"{_range(samples, row['digits'])} {row['unit']}", _target(targets.get(key))
 
 
-def _tables() -> dict[str, Any]:
-    return dict(json.loads(RUN.read_text(encoding="utf-8"))["tables"])
+def _where(told: dict[str, Any]) -> str:
+    return (
+        f"Python {told['python']}, {told['date']}: {told['system']}, {told['cores']} cores, "
+        f"load of other programs {told['load']:g}, {told['rounds']} rounds"
+    )
+
+
+def _read(run: Path) -> dict[str, Any]:
+    return dict(json.loads(run.read_text(encoding="utf-8")))
 
 
 def rows() -> Iterator[tuple[str, ...]]:
     """One per measure beside NVIDIA's plugin: title, ours, theirs, ratio, target."""
-    table = _tables()["nvidia"]
+    table = _read(RUN)["tables"]["nvidia"]
     targets = {target["row"]: target for target in table["targets"]}
     for key, row in table["rows"].items():
         samples = table["samples"].get(key)

@@ -27,7 +27,7 @@ __all__ = ["WILDCARD", "Finder", "Found", "Kind", "Look", "PathState", "base", "
 
 MATCHES_MAX = 1024  # that one pattern or one directory of sysfs may give: a kubelet is slow with more devices
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-USB = re.compile(r"usb[0-9]+|[0-9]+-[0-9.]+(:[0-9.]+)?")
+_USB_BUS = re.compile(r"/usb[0-9]+(/|$)")
 _STEPS_MAX = 64  # no path of sysfs is as deep
 _UP = frozenset({"", ".", ".."})  # no names of a file
 _NUMA = re.compile(r"[0-9]{1,4}")
@@ -190,12 +190,14 @@ class Look:
         return tuple(sorted(nodes)), next((pci for _, pci in places if pci), "")
 
     def _place(self, at: str) -> tuple[int | None, str]:
+        if bus := _USB_BUS.search(at):  # nothing on it knows its node; the controller above it does
+            at = at[: bus.start()]
         if not at.startswith("/sys/devices/") or at.count("/") > _STEPS_MAX:
             return None, ""
         if at not in self._places:
             name = base(at)
-            # Nothing on USB knows its node; the controller above it does. -1: the firmware does not say.
-            text, pci = "" if USB.fullmatch(name) else self.read(f"{at}/numa_node"), name if PCI.fullmatch(name) else ""
+            # -1: the firmware does not say.
+            text, pci = self.read(f"{at}/numa_node"), name if PCI.fullmatch(name) else ""
             node, above = (int(text) if _NUMA.fullmatch(text) else None, "") if text else self._place(parent(at))
             self._places[at] = node, pci or above
         return self._places[at]
